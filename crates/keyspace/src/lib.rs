@@ -1,1 +1,6 @@
-//! Placeholder until the crate has content.
+//! The lock-sharded keyspace: tables, entries, data types, expiry, eviction, memory accounting.
+
+pub mod hasher;
+pub mod random;
+pub mod raw;
+pub mod types;

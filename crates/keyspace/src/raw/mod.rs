@@ -1,0 +1,11 @@
+//! The keyspace's unsafe floor: hash table, thin pointers, entries, locks.
+//!
+//! **Invariant:** no other module of this crate has unsafe code, and nothing outside `raw` can
+//! break what holds here: every public function is safe to call with any argument.
+#![allow(unsafe_code)]
+
+pub mod compact;
+pub mod packed;
+pub mod scored;
+pub mod table;
+pub mod thin;
