@@ -6,6 +6,9 @@
 
 pub mod compact;
 pub mod packed;
+pub mod ranked;
+mod run;
 pub mod scored;
 pub mod table;
 pub mod thin;
+mod tree;
