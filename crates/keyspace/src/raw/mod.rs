@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 pub mod compact;
+pub mod listpack;
 pub mod packed;
 pub mod scored;
 pub mod table;
