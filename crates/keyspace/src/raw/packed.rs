@@ -71,6 +71,7 @@ pub(super) mod private {
 }
 
 /// An owned block of elements; see the module's own text.
+#[repr(transparent)]
 pub struct Block<S: Shape> {
     raw: NonNull<u8>,
     shape: PhantomData<S>,
