@@ -22,6 +22,7 @@
 //! canonical.
 
 use std::cmp::Ordering;
+use std::mem::MaybeUninit;
 
 /// Longest string an element can hold: the block around it must stay below 4 GiB.
 pub const ELEMENT_BYTES_MAX: usize = u32::MAX as usize - 1024;
@@ -213,12 +214,13 @@ impl<'a> Encoded<'a> {
 
     /// Writes the element over the whole of `out`, which has [`Encoded::size`] bytes.
     #[inline]
-    pub fn write(&self, out: &mut [u8]) {
+    pub fn write(&self, out: &mut [MaybeUninit<u8>]) {
         let head_len = usize::from(self.head_len);
         let len = head_len + self.data.len();
-        out[..head_len].copy_from_slice(&self.head[..head_len]);
-        out[head_len..len].copy_from_slice(self.data);
-        write_backlen(len, &mut out[len..]);
+        out[..head_len].write_copy_of_slice(&self.head[..head_len]);
+        out[head_len..len].write_copy_of_slice(self.data);
+        let backlen = backlen(len);
+        out[len..].write_copy_of_slice(&backlen[..backlen_size(len)]);
     }
 
     /// Whether the element at the start of `bytes` is this one.
@@ -244,13 +246,16 @@ fn backlen_size(len: usize) -> usize {
     }
 }
 
+/// The backlen for `len` bytes of head and data, in as many bytes as [`backlen_size`] says.
 #[inline]
-fn write_backlen(len: usize, out: &mut [u8]) {
-    let size = out.len();
-    for (index, byte) in out.iter_mut().enumerate() {
+fn backlen(len: usize) -> [u8; 5] {
+    let size = backlen_size(len);
+    let mut out = [0; 5];
+    for (index, byte) in out[..size].iter_mut().enumerate() {
         let group = (len >> (7 * (size - 1 - index))) as u8 & 0x7f;
         *byte = if index == 0 { group } else { group | 0x80 };
     }
+    out
 }
 
 /// Bytes of head and of data of the element whose first bytes are given.
@@ -380,9 +385,7 @@ pub fn validate(bytes: &[u8]) -> Option<Sound> {
         }
         let len = head + data;
         let size = len + backlen_size(len);
-        let mut backlen = [0; 5];
-        write_backlen(len, &mut backlen[..size - len]);
-        if rest.get(len..size)? != &backlen[..size - len] {
+        if rest.get(len..size)? != &backlen(len)[..size - len] {
             return None;
         }
         sound.canonical &= match read(rest, 0) {
@@ -402,9 +405,10 @@ mod tests {
 
     fn encode(bytes: &[u8]) -> Vec<u8> {
         let encoded = Encoded::new(bytes);
-        let mut out = vec![0; encoded.size()];
+        let mut out = Box::new_uninit_slice(encoded.size());
         encoded.write(&mut out);
-        out
+        // SAFETY: written from the first to the last byte.
+        unsafe { out.assume_init() }.into_vec()
     }
 
     #[test]

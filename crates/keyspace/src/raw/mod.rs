@@ -6,6 +6,7 @@
 
 pub mod compact;
 pub mod listpack;
+pub mod node;
 pub mod packed;
 pub mod scored;
 pub mod table;

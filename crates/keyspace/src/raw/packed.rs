@@ -1,15 +1,15 @@
-//! Blocks of listpack elements behind one thin pointer: what every small collection is.
+//! Blocks of listpack elements: what every small collection is, and what long lists are cut into.
 //!
 //! ```text
-//!  Packed:  | used u32 | count u16 |          elements          | slack |
-//!  Node:    | start u32 | used u32 | capacity u32 | count u32 | gap | elements | slack |
+//!  Packed:  word -> | used u32 | count u16 |  elements  | slack |
+//!  Node:    start, used, capacity, count and word -> | gap |  elements  | slack |
 //! ```
 //!
 //! The elements are Redis's ([`listpack`]); the headers are ours. A [`Packed`] is as tight as can
-//! be: six bytes, no end mark, and no capacity, because the block always has exactly the size that
-//! jemalloc would give anyway ([`size_class`]), so that most insertions need no call to the allocator.
-//! A [`Node`] (`node.rs`) is part of a long list: it has room at both ends, so that a push at
-//! either end moves nothing.
+//! be: eight bytes to hold, a header of six, no end mark, and no capacity, because the block always
+//! has exactly the size that jemalloc would give anyway ([`size_class`]), so that most insertions need
+//! no call to the allocator. A `Node` (`node.rs`) is a part of a long list: it has room at both
+//! ends, so that a push at either end moves nothing.
 //!
 //! Places in a block are byte offsets into [`Block::bytes`]. A wrong offset gives nonsense or a
 //! panic; it never reads or writes outside of the block.
@@ -19,7 +19,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::fmt;
-use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 
 use super::listpack::{self, Encoded};
@@ -34,36 +34,23 @@ pub fn size_class(bytes: usize) -> usize {
     bytes.next_multiple_of(1 << ((bytes - 1).ilog2() - 2))
 }
 
-/// How a block's header is laid out and how it makes room. Only this crate has shapes.
-pub trait Shape: Sized + private::Sealed {
-    /// A new block without elements.
-    fn empty() -> NonNull<u8>;
-    /// Where the elements start, counted from the block's address, and their bytes.
-    ///
-    /// # Safety
-    /// In all these functions `raw` is a live block of this shape.
-    unsafe fn span(raw: NonNull<u8>) -> (usize, usize);
-    /// The elements' number as the header has it.
-    ///
-    /// # Safety
-    /// As above.
-    unsafe fn count(raw: NonNull<u8>) -> Option<usize>;
+/// Where a block's elements are kept, and how it makes room. Only this crate has storages.
+pub trait Storage: Default + private::Sealed {
+    /// The elements as they are encoded.
+    fn bytes(&self) -> &[u8];
+    /// The elements' number, where it is known.
+    fn count(&self) -> Option<usize>;
     /// Sets the number of elements.
-    ///
-    /// # Safety
-    /// As above.
-    unsafe fn set_count(raw: NonNull<u8>, count: Option<usize>);
-    /// Bytes of the block in all.
-    ///
-    /// # Safety
-    /// As above.
-    unsafe fn size(raw: NonNull<u8>) -> usize;
+    fn set_count(&mut self, count: Option<usize>);
+    /// Bytes on the heap.
+    fn memory(&self) -> usize;
     /// Takes `remove` bytes out at offset `at` of the elements and opens a hole of `insert`
-    /// bytes there, which is left for the caller to fill. The block may move.
+    /// bytes there.
     ///
     /// # Safety
-    /// As above, and `at + remove` is at most the elements' bytes.
-    unsafe fn splice(raw: NonNull<u8>, at: usize, remove: usize, insert: usize) -> NonNull<u8>;
+    /// `at + remove` is at most the elements' bytes, which stay below 4 GiB, and the caller fills
+    /// the hole.
+    unsafe fn splice(&mut self, at: usize, remove: usize, insert: usize) -> &mut [MaybeUninit<u8>];
 }
 
 pub(super) mod private {
@@ -72,18 +59,11 @@ pub(super) mod private {
 
 /// An owned block of elements; see the module's own text.
 #[repr(transparent)]
-pub struct Block<S: Shape> {
-    raw: NonNull<u8>,
-    shape: PhantomData<S>,
-}
+#[derive(Default)]
+pub struct Block<S: Storage>(pub(super) S);
 
 /// The tight block: small hashes, sets, sorted sets and lists.
 pub type Packed = Block<Tight>;
-
-// SAFETY: a block owns its memory and has no interior mutability.
-unsafe impl<S: Shape> Send for Block<S> {}
-// SAFETY: shared access only reads.
-unsafe impl<S: Shape> Sync for Block<S> {}
 
 /// Bytes that are not a listpack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,27 +73,22 @@ pub struct Malformed;
 const LISTPACK_HEADER: usize = 6;
 const LISTPACK_END: u8 = 0xff;
 
-impl<S: Shape> Block<S> {
+impl<S: Storage> Block<S> {
     /// A block without elements.
     pub fn new() -> Self {
-        Block { raw: S::empty(), shape: PhantomData }
+        Block(S::default())
     }
 
     /// The elements as they are encoded.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the block is live and its elements lie inside it.
-        unsafe {
-            let (start, used) = S::span(self.raw);
-            std::slice::from_raw_parts(self.raw.as_ptr().add(start), used)
-        }
+        self.0.bytes()
     }
 
     /// Number of elements; beyond 65534 in a [`Packed`] they are counted one by one.
     #[inline]
     pub fn len(&self) -> usize {
-        // SAFETY: the block is live.
-        unsafe { S::count(self.raw) }.unwrap_or_else(|| listpack::count(self.bytes()))
+        self.0.count().unwrap_or_else(|| listpack::count(self.bytes()))
     }
 
     /// Whether there are no elements.
@@ -122,10 +97,9 @@ impl<S: Shape> Block<S> {
         self.bytes().is_empty()
     }
 
-    /// Bytes the block takes on the heap.
+    /// Bytes on the heap.
     pub fn memory(&self) -> usize {
-        // SAFETY: the block is live.
-        unsafe { S::size(self.raw) }
+        self.0.memory()
     }
 
     /// The element at `offset`.
@@ -269,16 +243,16 @@ impl<S: Shape> Block<S> {
         let tail = &self.bytes()[offset..];
         let count = listpack::count(tail);
         let mut other = Self::new();
-        other.splice(0, 0, tail.len(), count as isize).copy_from_slice(tail);
+        other.splice(0, 0, tail.len(), count as isize).write_copy_of_slice(tail);
         self.splice(offset, self.bytes().len() - offset, 0, -(count as isize));
         other
     }
 
     /// Adds the elements of `other` after the last.
-    pub fn append<T: Shape>(&mut self, other: &Block<T>) {
+    pub fn append<T: Storage>(&mut self, other: &Block<T>) {
         let bytes = other.bytes();
         self.splice(self.bytes().len(), 0, bytes.len(), other.len() as isize)
-            .copy_from_slice(bytes);
+            .write_copy_of_slice(bytes);
     }
 
     /// The standard listpack: header with total bytes and count, elements, end mark.
@@ -310,7 +284,7 @@ impl<S: Shape> Block<S> {
         }
         let mut block = Self::new();
         if sound.canonical {
-            block.splice(0, 0, bytes.len(), sound.count as isize).copy_from_slice(bytes);
+            block.splice(0, 0, bytes.len(), sound.count as isize).write_copy_of_slice(bytes);
         } else {
             let mut buffer = itoa::Buffer::new();
             for element in (Iter { bytes, front: 0, back: bytes.len() }) {
@@ -322,43 +296,38 @@ impl<S: Shape> Block<S> {
 
     /// Replaces `remove` bytes at `at` by a hole of `insert` bytes, which the caller fills.
     #[inline]
-    fn splice(&mut self, at: usize, remove: usize, insert: usize, count: isize) -> &mut [u8] {
+    fn splice(
+        &mut self,
+        at: usize,
+        remove: usize,
+        insert: usize,
+        count: isize,
+    ) -> &mut [MaybeUninit<u8>] {
         let used = self.bytes().len();
         assert!(at <= used && remove <= used - at, "a place in the block");
         assert!(used - remove + insert <= u32::MAX as usize - 64, "a block below 4 GiB");
-        // SAFETY: the block is live, the range was checked, the hole lies inside the new block.
-        // It may be uninitialised: zeroed bytes are no cost next to the copy that follows.
-        unsafe {
-            let len = S::count(self.raw).map(|len| len.wrapping_add_signed(count));
-            self.raw = S::splice(self.raw, at, remove, insert);
-            S::set_count(self.raw, len);
-            let hole = self.raw.as_ptr().add(S::span(self.raw).0 + at);
-            ptr::write_bytes(hole, 0, insert);
-            std::slice::from_raw_parts_mut(hole, insert)
-        }
+        self.0.set_count(self.0.count().map(|len| len.wrapping_add_signed(count)));
+        // SAFETY: the range was just checked; every caller in this file fills the hole.
+        unsafe { self.0.splice(at, remove, insert) }
     }
+}
 
+impl Packed {
     /// Gives up ownership for the raw pointer, which is 8-aligned.
     pub(super) fn into_raw(self) -> NonNull<u8> {
-        std::mem::ManuallyDrop::new(self).raw
+        ManuallyDrop::new(self).0.0
     }
 
     /// Takes ownership back.
     ///
     /// # Safety
-    /// `raw` came from [`Block::into_raw`] of the same shape and is owned by nobody else.
+    /// `raw` came from [`Packed::into_raw`] and is owned by nobody else.
     pub(super) unsafe fn from_raw(raw: NonNull<u8>) -> Self {
-        Block { raw, shape: PhantomData }
+        Block(Tight(raw))
     }
 }
 
-impl<S: Shape> Default for Block<S> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<S: Shape> Clone for Block<S> {
+impl<S: Storage> Clone for Block<S> {
     fn clone(&self) -> Self {
         let mut other = Self::new();
         other.append(self);
@@ -366,20 +335,13 @@ impl<S: Shape> Clone for Block<S> {
     }
 }
 
-impl<S: Shape> Drop for Block<S> {
-    fn drop(&mut self) {
-        // SAFETY: the block is live and of this size; nobody uses it afterwards.
-        unsafe { dealloc(self.raw.as_ptr(), layout(S::size(self.raw))) }
-    }
-}
-
-impl<S: Shape> fmt::Debug for Block<S> {
+impl<S: Storage> fmt::Debug for Block<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl<'a, S: Shape> FromIterator<&'a [u8]> for Block<S> {
+impl<'a, S: Storage> FromIterator<&'a [u8]> for Block<S> {
     fn from_iter<I: IntoIterator<Item = &'a [u8]>>(values: I) -> Self {
         let mut block = Self::new();
         values.into_iter().for_each(|value| block.push_back(value));
@@ -449,72 +411,93 @@ pub(super) unsafe fn resize(raw: NonNull<u8>, old: usize, new: usize) -> NonNull
         .unwrap_or_else(|| handle_alloc_error(layout(new)))
 }
 
-/// The shape of [`Packed`]: no room but what the size class leaves.
-pub struct Tight;
+/// The storage of [`Packed`]: no room but what the size class leaves.
+#[repr(transparent)]
+pub struct Tight(NonNull<u8>);
 
 const HEADER: usize = 6;
 
-impl private::Sealed for Tight {}
+// SAFETY: it owns its memory and has no interior mutability.
+unsafe impl Send for Tight {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for Tight {}
 
-impl Shape for Tight {
-    fn empty() -> NonNull<u8> {
+impl Tight {
+    #[inline]
+    fn used(&self) -> usize {
+        // SAFETY: the block is live and 8-aligned, and starts with this.
+        unsafe { *self.0.cast::<u32>().as_ptr() as usize }
+    }
+}
+
+impl Default for Tight {
+    fn default() -> Self {
         let raw = allocate(size_class(HEADER));
         // SAFETY: the header lies inside the fresh allocation.
         unsafe { ptr::write_bytes(raw.as_ptr(), 0, HEADER) };
-        raw
+        Tight(raw)
+    }
+}
+
+impl Drop for Tight {
+    fn drop(&mut self) {
+        // SAFETY: the block is live and of this size; nobody uses it afterwards.
+        unsafe { dealloc(self.0.as_ptr(), layout(self.memory())) }
+    }
+}
+
+impl private::Sealed for Tight {}
+
+impl Storage for Tight {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the block is live and holds `used` bytes after its header.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(HEADER), self.used()) }
     }
 
     #[inline]
-    unsafe fn span(raw: NonNull<u8>) -> (usize, usize) {
-        // SAFETY: the block is live and 8-aligned.
-        (HEADER, unsafe { *raw.cast::<u32>().as_ptr() } as usize)
-    }
-
-    #[inline]
-    unsafe fn count(raw: NonNull<u8>) -> Option<usize> {
+    fn count(&self) -> Option<usize> {
         // SAFETY: the block is live; offset 4 is 2-aligned.
-        let count = unsafe { *raw.cast::<u16>().as_ptr().add(2) };
+        let count = unsafe { *self.0.cast::<u16>().as_ptr().add(2) };
         (count != u16::MAX).then_some(usize::from(count))
     }
 
     #[inline]
-    unsafe fn set_count(raw: NonNull<u8>, count: Option<usize>) {
+    fn set_count(&mut self, count: Option<usize>) {
         let count = count.and_then(|count| u16::try_from(count).ok()).unwrap_or(u16::MAX);
         // SAFETY: as in `count`.
-        unsafe { *raw.cast::<u16>().as_ptr().add(2) = count }
+        unsafe { *self.0.cast::<u16>().as_ptr().add(2) = count }
     }
 
     #[inline]
-    unsafe fn size(raw: NonNull<u8>) -> usize {
-        // SAFETY: the block is live.
-        size_class(HEADER + unsafe { Self::span(raw) }.1)
+    fn memory(&self) -> usize {
+        size_class(HEADER + self.used())
     }
 
     #[inline]
-    unsafe fn splice(raw: NonNull<u8>, at: usize, remove: usize, insert: usize) -> NonNull<u8> {
+    unsafe fn splice(&mut self, at: usize, remove: usize, insert: usize) -> &mut [MaybeUninit<u8>] {
+        let used = self.used();
+        let new_used = used - remove + insert;
+        let (old, new) = (size_class(HEADER + used), size_class(HEADER + new_used));
         // SAFETY: the moved bytes lie inside the larger of the two sizes, which the block has
-        // while they move.
+        // while they move; the hole lies inside the new size.
         unsafe {
-            let used = Self::span(raw).1;
-            let new_used = used - remove + insert;
-            let (old, new) = (size_class(HEADER + used), size_class(HEADER + new_used));
-            let mut raw = raw;
             if new > old {
-                raw = resize(raw, old, new);
+                self.0 = resize(self.0, old, new);
             }
-            let place = raw.as_ptr().add(HEADER + at);
+            let place = self.0.as_ptr().add(HEADER + at);
             ptr::copy(place.add(remove), place.add(insert), used - at - remove);
             if new < old {
-                raw = resize(raw, old, new);
+                self.0 = resize(self.0, old, new);
             }
-            *raw.cast::<u32>().as_ptr() = new_used as u32;
-            raw
+            *self.0.cast::<u32>().as_ptr() = new_used as u32;
+            std::slice::from_raw_parts_mut(self.0.as_ptr().add(HEADER + at).cast(), insert)
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -603,7 +586,11 @@ mod tests {
         ]
     }
 
-    fn apply<S: Shape>(block: &mut Block<S>, model: &mut Vec<Vec<u8>>, step: Step) {
+    pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+        proptest::collection::vec(step(), 0..60)
+    }
+
+    fn apply<S: Storage>(block: &mut Block<S>, model: &mut Vec<Vec<u8>>, step: Step) {
         let place = |at: usize| at % (model.len() + 1);
         match step {
             Step::Insert(at, value) => {
@@ -642,7 +629,7 @@ mod tests {
         }
     }
 
-    pub(crate) fn check<S: Shape>(block: &Block<S>, model: &[Vec<u8>]) {
+    pub(crate) fn check<S: Storage>(block: &Block<S>, model: &[Vec<u8>]) {
         assert_eq!(block.len(), model.len());
         assert_eq!(block.iter().map(Element::to_vec).collect::<Vec<_>>(), model);
         let back: Vec<_> = block.iter().rev().map(Element::to_vec).collect();
@@ -657,7 +644,7 @@ mod tests {
         assert_eq!(other.bytes(), block.bytes());
     }
 
-    pub(crate) fn run<S: Shape>(steps: Vec<Step>) {
+    pub(crate) fn run<S: Storage>(steps: Vec<Step>) {
         let mut block = Block::<S>::new();
         let mut model = Vec::new();
         for step in steps {
@@ -669,7 +656,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         #[test]
-        fn packed_holds_what_a_vec_holds(steps in proptest::collection::vec(step(), 0..60)) {
+        fn packed_holds_what_a_vec_holds(steps in steps()) {
             run::<Tight>(steps);
         }
 
