@@ -5,6 +5,8 @@
 #![allow(unsafe_code)]
 
 pub mod compact;
+pub mod listpack;
+pub mod node;
 pub mod packed;
 pub mod ranked;
 mod run;
