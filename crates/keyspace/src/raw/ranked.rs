@@ -188,19 +188,10 @@ impl Ranked {
         Some((item.member(), item.score()))
     }
 
-    /// Visits members as [`Table::scan`] does, and returns the cursor to go on from.
-    pub fn scan(
-        &self,
-        cursor: u64,
-        count: usize,
-        mut visit: impl FnMut(&[u8], f64),
-    ) -> Option<u64> {
-        self.table.scan(cursor, count, |item| visit(item.member(), item.score()))
-    }
-
-    /// All members, in no particular order: cheaper than [`Ranked::range`] for whole large sets.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], f64)> {
-        self.table.iter().map(|item| handle(&item)).map(|item| (item.member(), item.score()))
+    /// The table of the members, in no particular order: to scan, or to go through a whole large
+    /// set more cheaply than by [`Ranked::range`].
+    pub fn table(&self) -> &Table<Scored> {
+        &self.table
     }
 
     /// Bytes of everything but the value itself.

@@ -354,6 +354,7 @@ impl Tree {
     }
 
     /// Number of items.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }
