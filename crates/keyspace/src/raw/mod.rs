@@ -5,7 +5,10 @@
 #![allow(unsafe_code)]
 
 pub mod compact;
+pub mod entry;
+pub mod lock;
 pub mod packed;
 pub mod scored;
+pub mod shards;
 pub mod table;
 pub mod thin;
