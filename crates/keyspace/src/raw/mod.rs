@@ -5,9 +5,12 @@
 #![allow(unsafe_code)]
 
 pub mod compact;
+pub mod entry;
 pub mod listpack;
+pub mod lock;
 pub mod node;
 pub mod packed;
 pub mod scored;
+pub mod shards;
 pub mod table;
 pub mod thin;

@@ -25,14 +25,14 @@ use crate::raw::thin::Field;
 #[derive(Debug, Clone, Copy)]
 pub struct HashLimits {
     /// `hash-max-listpack-entries`.
-    pub listpack_count: usize,
+    pub listpack_entries: usize,
     /// `hash-max-listpack-value`.
-    pub listpack_value_bytes: usize,
+    pub listpack_value: usize,
 }
 
 impl Default for HashLimits {
     fn default() -> Self {
-        HashLimits { listpack_count: 512, listpack_value_bytes: 64 }
+        HashLimits { listpack_entries: 512, listpack_value: 64 }
     }
 }
 
@@ -61,7 +61,7 @@ impl Hash {
     /// `longest_bytes` would lead there.
     pub fn expect_fields(&mut self, count: usize, longest_bytes: usize, limits: HashLimits) {
         if self.0.is_small()
-            && (count > limits.listpack_count || longest_bytes > limits.listpack_value_bytes)
+            && (count > limits.listpack_entries || longest_bytes > limits.listpack_value)
         {
             self.make_large();
         }
@@ -140,7 +140,7 @@ impl Hash {
             ViewMut::Large(fields) => return fields.set(field, value),
             ViewMut::Small(packed) => packed,
         };
-        if field.len().max(value.len()) > limits.listpack_value_bytes {
+        if field.len().max(value.len()) > limits.listpack_value {
             return self.make_large().set(field, value);
         }
         if let Some(offset) = packed.find(field, 0, 2) {
@@ -148,7 +148,7 @@ impl Hash {
             return false;
         }
         packed.insert_pair(packed.bytes().len(), Element::new(field), Element::new(value));
-        if packed.len() / 2 > limits.listpack_count {
+        if packed.len() / 2 > limits.listpack_entries {
             self.make_large();
         }
         true
@@ -260,7 +260,7 @@ impl Hash {
         if !hash.iter().all(|(name, _)| seen.insert(name.to_vec())) {
             return Err(Malformed);
         }
-        if hash.len() > limits.listpack_count || longest > limits.listpack_value_bytes {
+        if hash.len() > limits.listpack_entries || longest > limits.listpack_value {
             hash.make_large();
         }
         Ok(hash)
@@ -319,7 +319,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    const SMALL: HashLimits = HashLimits { listpack_count: 8, listpack_value_bytes: 12 };
+    const SMALL: HashLimits = HashLimits { listpack_entries: 8, listpack_value: 12 };
 
     fn word() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn encodings_change_as_in_redis() {
-        let limits = HashLimits { listpack_count: 128, listpack_value_bytes: 64 };
+        let limits = HashLimits { listpack_entries: 128, listpack_value: 64 };
         let mut hash = Hash::default();
         for number in 0..128 {
             hash.set(number.to_string().as_bytes(), b"x", limits);
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn bytes_follow_the_values() {
         let mut hash = Hash::default();
-        let limits = HashLimits { listpack_count: 0, listpack_value_bytes: 0 };
+        let limits = HashLimits { listpack_entries: 0, listpack_value: 0 };
         hash.set(b"field", &[b'x'; 1000], limits);
         let before = hash.memory();
         hash.set(b"field", b"x", limits);

@@ -29,16 +29,16 @@ use crate::raw::thin::Member;
 #[derive(Debug, Clone, Copy)]
 pub struct SetLimits {
     /// `set-max-intset-entries`.
-    pub intset_count: usize,
+    pub intset_entries: usize,
     /// `set-max-listpack-entries`.
-    pub listpack_count: usize,
+    pub listpack_entries: usize,
     /// `set-max-listpack-value`.
-    pub listpack_value_bytes: usize,
+    pub listpack_value: usize,
 }
 
 impl Default for SetLimits {
     fn default() -> Self {
-        SetLimits { intset_count: 512, listpack_count: 128, listpack_value_bytes: 64 }
+        SetLimits { intset_entries: 512, listpack_entries: 128, listpack_value: 64 }
     }
 }
 
@@ -67,9 +67,9 @@ pub enum SetView<'a> {
 impl Set {
     /// An empty set for `value` and `count - 1` more.
     pub fn for_members(value: &[u8], count: usize, limits: SetLimits) -> Set {
-        if canonical_int(value).is_some() && count <= limits.intset_count {
+        if canonical_int(value).is_some() && count <= limits.intset_entries {
             Set(Compact::small(intset::new()))
-        } else if count <= limits.listpack_count {
+        } else if count <= limits.listpack_entries {
             Set::default()
         } else {
             Set(Compact::large(Box::default()))
@@ -79,8 +79,8 @@ impl Set {
     /// Takes the large form at once where `count` further members would lead there.
     pub fn expect_members(&mut self, count: usize, limits: SetLimits) {
         let large = match self.view() {
-            SetView::Ints(_) => count > limits.intset_count,
-            SetView::Packed(_) => count > limits.listpack_count,
+            SetView::Ints(_) => count > limits.intset_entries,
+            SetView::Packed(_) => count > limits.listpack_entries,
             SetView::Members(_) => false,
         };
         if large {
@@ -182,7 +182,8 @@ impl Set {
         if let Some(ints) = Ints::of(packed) {
             if let Some(number) = canonical_int(value) {
                 let inserted = intset::insert(packed, number);
-                if inserted && Ints::of(packed).is_some_and(|ints| ints.len() > limits.intset_count)
+                if inserted
+                    && Ints::of(packed).is_some_and(|ints| ints.len() > limits.intset_entries)
                 {
                     self.make_large();
                 }
@@ -190,15 +191,14 @@ impl Set {
             }
             let longest = [ints.get(0), ints.iter().next_back()].into_iter().flatten();
             let longest = longest.map(decimal_len).max().unwrap_or(0).max(value.len());
-            if ints.len() < limits.listpack_count && longest <= limits.listpack_value_bytes {
+            if ints.len() < limits.listpack_entries && longest <= limits.listpack_value {
                 *packed = listpack_of(ints);
                 packed.push_back(value);
                 return true;
             }
         } else if packed.find(value, 0, 1).is_some() {
             return false;
-        } else if packed.len() < limits.listpack_count && value.len() <= limits.listpack_value_bytes
-        {
+        } else if packed.len() < limits.listpack_entries && value.len() <= limits.listpack_value {
             packed.push_back(value);
             return true;
         }
@@ -322,7 +322,7 @@ impl Set {
             return Err(Malformed);
         }
         let longest = packed.iter().map(Element::len).max().unwrap_or(0);
-        let large = packed.len() > limits.listpack_count || longest > limits.listpack_value_bytes;
+        let large = packed.len() > limits.listpack_entries || longest > limits.listpack_value;
         let mut set = Set(Compact::small(packed));
         if large {
             set.make_large();
@@ -332,7 +332,7 @@ impl Set {
 
     /// The set of an intset from outside, which [`intset::from_redis`] has checked.
     pub fn from_intset(packed: Packed, limits: SetLimits) -> Set {
-        let large = Ints::of(&packed).is_some_and(|ints| ints.len() > limits.intset_count);
+        let large = Ints::of(&packed).is_some_and(|ints| ints.len() > limits.intset_entries);
         let mut set = Set(Compact::small(packed));
         if large {
             set.make_large();
@@ -343,7 +343,7 @@ impl Set {
     /// Becomes an intset where every member is an integer and there are not too many, which is
     /// what SINTERSTORE does with its result.
     pub fn compact_to_intset(&mut self, limits: SetLimits) {
-        if matches!(self.view(), SetView::Ints(_)) || self.len() > limits.intset_count {
+        if matches!(self.view(), SetView::Ints(_)) || self.len() > limits.intset_entries {
             return;
         }
         let mut packed = intset::new();
@@ -431,7 +431,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     const SMALL: SetLimits =
-        SetLimits { intset_count: 6, listpack_count: 8, listpack_value_bytes: 12 };
+        SetLimits { intset_entries: 6, listpack_entries: 8, listpack_value: 12 };
 
     fn member() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
