@@ -89,7 +89,12 @@ pub struct KeySpec {
 }
 
 impl KeySpec {
-    const fn range(first: usize, last: i32, step: usize, flags: &'static [&'static str]) -> KeySpec {
+    const fn range(
+        first: usize,
+        last: i32,
+        step: usize,
+        flags: &'static [&'static str],
+    ) -> KeySpec {
         KeySpec { find: Find::Range { first, last, step }, flags }
     }
 }

@@ -88,7 +88,13 @@ impl<'a> Turn<'a> {
         out.error(error.message());
     }
 
-    fn run_found(&mut self, session: &mut Session, out: &mut Writer, entry: &'a Entry, args: Args<'_>) {
+    fn run_found(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        entry: &'a Entry,
+        args: Args<'_>,
+    ) {
         if let Err(error) = self.host.admit(session, entry, args) {
             return self.refuse(session, out, &error);
         }
@@ -372,7 +378,13 @@ impl<'a> Turn<'a> {
     }
 
     /// Evicts one key that the policy picked; false if it is gone already.
-    pub fn evict(&mut self, session: &mut Session, out: &mut Writer, db: usize, key: &[u8]) -> bool {
+    pub fn evict(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        db: usize,
+        key: &[u8],
+    ) -> bool {
         let mut keys = self.keys(&Locks::One(shard_of(hash(key))));
         keys.select(db);
         let evicted = keys.evict(key);

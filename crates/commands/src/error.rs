@@ -27,8 +27,7 @@ impl Error {
     /// INCR and its like ran over.
     pub const OVERFLOW: Error = Error::text("ERR increment or decrement would overflow");
     /// INCRBYFLOAT and its like left the numbers.
-    pub const NAN_OR_INFINITY: Error =
-        Error::text("ERR increment would produce NaN or Infinity");
+    pub const NAN_OR_INFINITY: Error = Error::text("ERR increment would produce NaN or Infinity");
     /// The key holds another type.
     pub const WRONG_TYPE: Error =
         Error::text("WRONGTYPE Operation against a key holding the wrong kind of value");

@@ -72,8 +72,11 @@ impl Registry {
         for family in families {
             for command in family.commands {
                 let index = registry.add(command, family.group, None);
-                registry.entries[index].subs =
-                    command.sub.iter().map(|s| registry.add(s, family.group, Some(command))).collect();
+                registry.entries[index].subs = command
+                    .sub
+                    .iter()
+                    .map(|s| registry.add(s, family.group, Some(command)))
+                    .collect();
                 let mut at = slot(command.name.as_bytes());
                 while registry.table[at] != 0 {
                     let other = &registry.entries[registry.table[at] as usize - 1];
@@ -209,13 +212,15 @@ pub fn each_key(
             Find::After { keyword, from } => {
                 // As with SORT: the last one counts.
                 let places = (from..args.len().saturating_sub(1)).rev();
-                let same = |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
+                let same =
+                    |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
                 if let Some(index) = places.into_iter().find(same) {
                     visit(index + 1, spec);
                 }
             }
             Find::HalfAfter { keyword, from } => {
-                let same = |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
+                let same =
+                    |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
                 if let Some(index) = (from..args.len()).find(same) {
                     let count = (args.len() - index - 1) / 2;
                     (index + 1..index + 1 + count).for_each(|index| visit(index, spec));

@@ -65,7 +65,7 @@ impl Client {
         };
         turn.run(&mut self.session, &mut out, args.args());
         let text = String::from_utf8_lossy(&out.to_vec()).replace("\r\n", " ");
-        text.trim_end().to_string()
+        text.strip_suffix(' ').unwrap_or(&text).to_string()
     }
 
     /// Runs lines in order and checks each reply: `[("SET k v", "+OK")]`.

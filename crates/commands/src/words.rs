@@ -101,12 +101,7 @@ pub fn scan_options<'a>(args: Args<'a>, at: usize) -> Result<ScanOptions<'a>, Er
 
 /// A time to live as EX, PX, EXAT or PXAT give it, in milliseconds since 1970. `command` is the
 /// running command's name, for the error text.
-pub fn expire_at_ms(
-    word: &[u8],
-    unit: Unit,
-    now_ms: i64,
-    command: &str,
-) -> Result<i64, Error> {
+pub fn expire_at_ms(word: &[u8], unit: Unit, now_ms: i64, command: &str) -> Result<i64, Error> {
     let number = integer(word)?;
     let invalid = || Error::invalid_expire(command);
     if number <= 0 {

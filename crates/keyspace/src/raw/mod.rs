@@ -6,7 +6,9 @@
 
 pub mod compact;
 pub mod entry;
+pub mod listpack;
 pub mod lock;
+pub mod node;
 pub mod packed;
 pub mod scored;
 pub mod shards;
