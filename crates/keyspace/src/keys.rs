@@ -586,12 +586,12 @@ impl<'a> Keys<'a> {
         self.drop_if_expired(key, hash(key));
     }
 
-    /// Takes a watch back.
-    pub fn unwatch(&mut self, key: &[u8], flag: &std::sync::Arc<std::sync::atomic::AtomicBool>) {
+    /// Forgets the watches on a key whose flags nobody holds any more.
+    pub fn tidy_watches(&mut self, key: &[u8]) {
         let db = self.db;
         let watched = &mut self.held.shard_mut(shard_of(hash(key))).watched;
         if let Some(all) = watched {
-            all.remove(db, key, flag);
+            all.tidy(db, key);
             if all.is_empty() {
                 *watched = None;
             }

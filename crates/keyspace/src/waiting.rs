@@ -4,34 +4,54 @@
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 type Name = (usize, Vec<u8>);
 
-/// A client blocked on one or more keys. Whoever ends the wait claims it first: a writer that
+/// A client blocked on one or more keys. Whoever ends the wait begins it first: a writer that
 /// serves it, its own thread at the timeout, CLIENT UNBLOCK.
+///
+/// ```text
+/// WAITING --try_begin--> BUSY --end--> ENDED
+///    ^---------give_up----'
+/// ```
 pub struct Waiter {
     /// The client's id.
     pub client: u64,
-    claimed: AtomicBool,
+    state: AtomicU8,
     /// What it waits to do; belongs to the layer that made it.
     pub task: Box<dyn Any + Send + Sync>,
 }
 
+const WAITING: u8 = 0;
+const BUSY: u8 = 1;
+const ENDED: u8 = 2;
+
 impl Waiter {
-    /// A new waiter that nobody has claimed.
+    /// A new waiter.
     pub fn new(client: u64, task: Box<dyn Any + Send + Sync>) -> Arc<Waiter> {
-        Arc::new(Waiter { client, claimed: AtomicBool::new(false), task })
+        Arc::new(Waiter { client, state: AtomicU8::new(WAITING), task })
     }
 
-    /// Ends the wait; true for the one caller that did.
-    pub fn claim(&self) -> bool {
-        !self.claimed.swap(true, Ordering::AcqRel)
+    /// Tries to be the one that ends the wait.
+    pub fn try_begin(&self) -> bool {
+        let ordering = (Ordering::AcqRel, Ordering::Relaxed);
+        self.state.compare_exchange(WAITING, BUSY, ordering.0, ordering.1).is_ok()
+    }
+
+    /// Ends the wait, after `try_begin`.
+    pub fn end(&self) {
+        self.state.store(ENDED, Ordering::Release);
+    }
+
+    /// Lets it wait on, after `try_begin`.
+    pub fn give_up(&self) {
+        self.state.store(WAITING, Ordering::Release);
     }
 
     /// Whether the wait has ended.
-    pub fn is_claimed(&self) -> bool {
-        self.claimed.load(Ordering::Acquire)
+    pub fn has_ended(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ENDED
     }
 }
 
@@ -49,7 +69,7 @@ impl Waiting {
     pub fn line(&mut self, db: usize, key: &[u8]) -> Vec<Arc<Waiter>> {
         let name = (db, key.to_vec());
         let Some(line) = self.0.get_mut(&name) else { return Vec::new() };
-        line.retain(|waiter| !waiter.is_claimed());
+        line.retain(|waiter| !waiter.has_ended());
         if line.is_empty() {
             self.0.remove(&name);
             return Vec::new();
@@ -60,7 +80,7 @@ impl Waiting {
     /// Whether anybody may be waiting for the key.
     pub fn has(&self, db: usize, key: &[u8]) -> bool {
         let line = self.0.get(&(db, key.to_vec()));
-        line.is_some_and(|line| line.iter().any(|waiter| !waiter.is_claimed()))
+        line.is_some_and(|line| line.iter().any(|waiter| !waiter.has_ended()))
     }
 
     /// The keys somebody waits for in a database.
@@ -68,7 +88,7 @@ impl Waiting {
         self.0.keys().filter(move |name| name.0 == db).map(|name| &name.1)
     }
 
-    /// Takes the claimed waiters of a key out of its line.
+    /// Takes the waiters of a key that have ended out of its line.
     pub fn tidy(&mut self, db: usize, key: &[u8]) {
         self.line(db, key);
     }
@@ -101,11 +121,11 @@ impl Watched {
         }
     }
 
-    /// Takes one watcher's flag back.
-    pub fn remove(&mut self, db: usize, key: &[u8], flag: &Arc<AtomicBool>) {
+    /// Forgets the flags of a key that nobody else holds any more: their watchers have gone.
+    pub fn tidy(&mut self, db: usize, key: &[u8]) {
         let name = (db, key.to_vec());
         if let Some(flags) = self.0.get_mut(&name) {
-            flags.retain(|other| !Arc::ptr_eq(other, flag));
+            flags.retain(|flag| Arc::strong_count(flag) > 1);
             if flags.is_empty() {
                 self.0.remove(&name);
             }
