@@ -1,1 +1,20 @@
-//! Placeholder until the crate has content.
+//! The command table and its families: what a Redis-compatible server does, without its sockets.
+//!
+//! A family is one module with a `FAMILY` constant and one line in [`FAMILIES`]; a command is one
+//! row in its family's table beside its handler.
+
+pub mod command;
+pub mod context;
+pub mod engine;
+pub mod error;
+pub mod pattern;
+pub mod registry;
+pub mod string;
+pub mod testing;
+pub mod transactions;
+pub mod words;
+
+use command::Family;
+
+/// The families of this crate; the binary adds those of others.
+pub const FAMILIES: &[Family] = &[string::FAMILY, transactions::FAMILY];

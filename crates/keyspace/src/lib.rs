@@ -1,6 +1,15 @@
 //! The lock-sharded keyspace: tables, entries, data types, expiry, eviction, memory accounting.
 
+pub mod access;
+pub mod due;
+pub mod effects;
+pub mod evict;
 pub mod hasher;
+pub mod keys;
+pub mod keyspace;
 pub mod random;
 pub mod raw;
+pub mod settings;
 pub mod types;
+pub mod value;
+pub mod waiting;

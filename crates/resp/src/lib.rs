@@ -1,1 +1,9 @@
-//! Placeholder until the crate has content.
+//! RESP2 and RESP3, the protocol of Redis: requests parsed as offsets into the bytes that came
+//! in, replies written as bytes. No sockets, no keys.
+
+pub mod number;
+pub mod request;
+pub mod writer;
+
+pub use request::{Args, OwnedArgs, Parser, Requests};
+pub use writer::Writer;

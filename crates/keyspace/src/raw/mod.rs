@@ -5,12 +5,15 @@
 #![allow(unsafe_code)]
 
 pub mod compact;
+pub mod entry;
 pub mod listpack;
+pub mod lock;
 pub mod node;
 pub mod packed;
 pub mod ranked;
 mod run;
 pub mod scored;
+pub mod shards;
 pub mod table;
 pub mod thin;
 mod tree;

@@ -159,6 +159,12 @@ impl<S: Storage> Block<S> {
         Iter { bytes: self.bytes(), front: offset, back: self.bytes().len() }
     }
 
+    /// The elements before `offset`.
+    #[inline]
+    pub fn iter_to(&self, offset: usize) -> Iter<'_> {
+        Iter { bytes: self.bytes(), front: 0, back: offset }
+    }
+
     /// Where the first element equal to `needle` starts, looking at the one at offset `from` and
     /// then at every `step`-th.
     #[inline]
@@ -236,6 +242,12 @@ impl<S: Storage> Block<S> {
     /// Takes out the elements between two offsets, of which there are `count`.
     pub fn remove_span(&mut self, start: usize, end: usize, count: usize) {
         self.splice(start, end - start, 0, -(count as isize));
+    }
+
+    /// Replaces `remove` bytes at `at` by `insert`, in a block that holds something other than
+    /// listpack elements; it has a length of 0.
+    pub fn splice_bytes(&mut self, at: usize, remove: usize, insert: &[u8]) {
+        self.splice(at, remove, insert.len(), 0).write_copy_of_slice(insert);
     }
 
     /// Takes out everything from `offset` on and returns it.
@@ -350,7 +362,7 @@ impl<'a, S: Storage> FromIterator<&'a [u8]> for Block<S> {
 }
 
 /// The elements of a block, from either end.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Iter<'a> {
     bytes: &'a [u8],
     front: usize,

@@ -55,7 +55,11 @@ const SIZES: [usize; 24] = [
     5120, 6144, 8192, 10240, 12288, 16384,
 ];
 /// A segment deeper than this is not split any more (only equal hashes get there).
-const DEPTH_MAX: u32 = 28;
+const DEPTH_MAX: u32 = 26;
+
+/// How many of a scan cursor's lowest bits are always zero: what goes to a client is shifted right
+/// by this many, so that it fits the integers of every client (below 2^53).
+pub const CURSOR_SHIFT: u32 = 64 - 16 - DEPTH_MAX;
 
 /// One allocation: `HEADER` bytes, then `capacity` slots. The capacity lives in the top 16 bits of
 /// the directory's entry, so that finding a home needs no look at the header.
@@ -574,7 +578,7 @@ impl<T: Item> Table<T> {
 
     /// Visits items in hash order from `cursor` (a hash; 0 = the start) until at least `count` have
     /// been visited, and returns the cursor to go on from, or `None` at the end. Cursors have their
-    /// lowest 20 bits zero.
+    /// lowest [`CURSOR_SHIFT`] bits zero.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&T)) -> Option<u64> {
         let mut hash = cursor;
         let mut visited = 0;
@@ -765,7 +769,7 @@ mod tests {
             }
             match next {
                 Some(next) => {
-                    assert!(next > cursor && next & 0xfffff == 0);
+                    assert!(next > cursor && next << (64 - CURSOR_SHIFT) == 0);
                     cursor = next;
                 }
                 None => break,

@@ -17,7 +17,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 
 use super::packed::{allocate, layout, resize, size_class};
-use super::table::Item;
+use super::table::{Item, Ref};
 use std::alloc::dealloc;
 
 /// Longest string a [`Member`] or one side of a [`Field`] can hold.
@@ -53,6 +53,11 @@ impl Member {
             let (head, len) = read_length(self.0.as_ptr());
             std::slice::from_raw_parts(self.0.as_ptr().add(head), len)
         }
+    }
+
+    /// Whether this is the member at that address.
+    pub fn is_at(&self, address: NonNull<u8>) -> bool {
+        self.0 == address
     }
 
     /// Bytes on the heap.
@@ -95,6 +100,18 @@ impl Item for Member {
     #[inline]
     fn hash(&self) -> u64 {
         crate::hasher::hash(self.bytes())
+    }
+}
+
+impl<'a> Ref<'a, Member> {
+    /// The string, for as long as the table is borrowed.
+    #[inline]
+    pub fn into_bytes(self) -> &'a [u8] {
+        // SAFETY: the member lives in the table, which stays borrowed for 'a.
+        unsafe {
+            let (head, len) = read_length(self.as_raw().as_ptr());
+            std::slice::from_raw_parts(self.as_raw().as_ptr().add(head), len)
+        }
     }
 }
 
@@ -148,9 +165,17 @@ impl Field {
     /// Name and value.
     #[inline]
     pub fn parts(&self) -> (&[u8], &[u8]) {
-        // SAFETY: the block is live and holds what its lengths say.
+        // SAFETY: the block is live as long as self.
+        unsafe { Self::parts_at(self.0) }
+    }
+
+    /// # Safety
+    /// `raw` is a field's block that lives and does not change during 'a.
+    #[inline]
+    unsafe fn parts_at<'a>(raw: NonNull<u8>) -> (&'a [u8], &'a [u8]) {
+        // SAFETY: the block holds what its lengths say.
         unsafe {
-            let raw = self.0.as_ptr();
+            let raw = raw.as_ptr();
             let (first, name) = read_length(raw);
             let (second, value) = read_length(raw.add(first));
             let at = raw.add(first + second);
@@ -223,6 +248,15 @@ impl Item for Field {
     #[inline]
     fn hash(&self) -> u64 {
         crate::hasher::hash(self.name())
+    }
+}
+
+impl<'a> Ref<'a, Field> {
+    /// Name and value, for as long as the table is borrowed.
+    #[inline]
+    pub fn into_parts(self) -> (&'a [u8], &'a [u8]) {
+        // SAFETY: the field lives in the table, which stays borrowed for 'a.
+        unsafe { Field::parts_at(self.as_raw()) }
     }
 }
 

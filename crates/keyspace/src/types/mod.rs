@@ -8,6 +8,7 @@ pub mod hash;
 pub mod hyperloglog;
 pub mod intset;
 pub mod list;
+pub mod nodes;
 pub mod set;
 pub mod zset;
 

@@ -1,0 +1,362 @@
+//! The command table's row: everything that is known of a command, beside its handler.
+//!
+//! COMMAND, COMMAND DOCS, ACL categories, arity checks, lock sets, `forebay cli`'s hints and
+//! docs/commands.md all come from these constants. Arity is not written: it is counted from the
+//! usage's required words.
+
+use crate::context::Context;
+use crate::error::Error;
+use resp::Args;
+
+/// What runs a command. An `Err` is its reply; nothing may have been written or changed then.
+pub type Run = fn(&mut Context<'_>, Args<'_>) -> Result<(), Error>;
+
+/// A command's properties, as bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// Both.
+    pub const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are in here.
+    #[inline]
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+macro_rules! flags {
+    ($($name:ident = $bit:expr, $text:expr, $doc:literal;)*) => {
+        $(#[doc = $doc] pub const $name: Flags = Flags(1 << $bit);)*
+        /// Every flag that COMMAND INFO tells, with its name there.
+        pub const FLAG_NAMES: &[(Flags, &str)] = &[$(($name, $text)),*];
+    };
+}
+
+flags! {
+    WRITE = 0, "write", "May change keys.";
+    READONLY = 1, "readonly", "Reads keys, changes none.";
+    DENY_OOM = 2, "denyoom", "Refused when memory is short.";
+    ADMIN = 3, "admin", "For administrators.";
+    PUBSUB = 4, "pubsub", "Publish and subscribe.";
+    NO_SCRIPT = 5, "noscript", "Not from scripts.";
+    RANDOM = 6, "", "Not the same reply each time.";
+    BLOCKING = 7, "blocking", "May make the client wait.";
+    LOADING = 8, "loading", "Allowed while data is being loaded.";
+    STALE = 9, "stale", "Allowed on a replica that lost its primary.";
+    SKIP_MONITOR = 10, "skip_monitor", "Not shown by MONITOR.";
+    SKIP_SLOWLOG = 11, "skip_slowlog", "Not kept in the slow log.";
+    FAST = 12, "fast", "Constant or logarithmic time.";
+    NO_AUTH = 13, "no_auth", "Allowed before authentication.";
+    MAY_REPLICATE = 14, "may_replicate", "Is replicated though it changes no key.";
+    NO_MULTI = 15, "no_multi", "Not inside MULTI.";
+    MOVABLE_KEYS = 16, "movablekeys", "Where its keys are depends on its words.";
+    ALLOW_BUSY = 17, "allow_busy", "Allowed while a script is busy.";
+    NO_MANDATORY_KEYS = 18, "no_mandatory_keys", "May come without a key.";
+    NO_ASYNC_LOADING = 19, "no_async_loading", "Refused while a replica loads beside serving.";
+    ALL_KEYS = 20, "", "Works on the whole keyspace: takes every lock.";
+    TRANSACTION = 21, "", "Controls MULTI itself: never queued.";
+    DANGEROUS = 22, "", "In the ACL category `dangerous` (ADMIN commands are anyway).";
+    SUBSCRIBED = 23, "", "Allowed to a RESP2 client that has subscriptions.";
+}
+
+/// No flag.
+pub const NONE: Flags = Flags(0);
+
+/// Where a command's keys are among its words.
+#[derive(Debug, Clone, Copy)]
+pub enum Find {
+    /// From `first` to `last` (negative: from the end; -1 = the last word), each `step`-th.
+    Range { first: usize, last: i32, step: usize },
+    /// The word at `at` says how many keys follow it, from the word after it on.
+    Count { at: usize },
+    /// The word after this one, wherever it stands from `from` on (STORE in SORT).
+    After { keyword: &'static str, from: usize },
+    /// As many keys as fit in half of what follows this word (STREAMS).
+    HalfAfter { keyword: &'static str, from: usize },
+}
+
+/// One group of keys and what is done to them.
+#[derive(Debug, Clone, Copy)]
+pub struct KeySpec {
+    /// Where they are.
+    pub find: Find,
+    /// The flags of COMMAND INFO's key specifications, such as `RW`, `access`, `update`.
+    pub flags: &'static [&'static str],
+}
+
+impl KeySpec {
+    const fn range(
+        first: usize,
+        last: i32,
+        step: usize,
+        flags: &'static [&'static str],
+    ) -> KeySpec {
+        KeySpec { find: Find::Range { first, last, step }, flags }
+    }
+}
+
+/// Read and returned.
+pub const RO: &[&str] = &["RO", "access"];
+/// Only looked at for its existence, type or length.
+pub const RO_META: &[&str] = &["RO"];
+/// Read, returned and changed.
+pub const RW: &[&str] = &["RW", "access", "update"];
+/// Changed depending on what it held, which is not returned.
+pub const RW_UPDATE: &[&str] = &["RW", "update"];
+/// New data is added to it.
+pub const RW_INSERT: &[&str] = &["RW", "insert"];
+/// Data is taken out of it and returned.
+pub const RW_TAKE: &[&str] = &["RW", "access", "delete"];
+/// Data is taken out of it.
+pub const RM: &[&str] = &["RW", "delete"];
+/// Overwritten.
+pub const OW: &[&str] = &["OW", "update"];
+/// Removed.
+pub const REMOVE: &[&str] = &["RM", "delete"];
+
+/// No key.
+pub const NO_KEYS: &[KeySpec] = &[];
+
+/// The first word after the name.
+pub const fn first(flags: &'static [&'static str]) -> KeySpec {
+    KeySpec::range(1, 1, 1, flags)
+}
+
+/// The word at `index`.
+pub const fn at(index: usize, flags: &'static [&'static str]) -> KeySpec {
+    KeySpec::range(index, index as i32, 1, flags)
+}
+
+/// The words from `index` to `last` (negative: from the end), each `step`-th.
+pub const fn range(
+    index: usize,
+    last: i32,
+    step: usize,
+    flags: &'static [&'static str],
+) -> KeySpec {
+    KeySpec::range(index, last, step, flags)
+}
+
+/// As many as the word at `index` says, after it.
+pub const fn counted(index: usize, flags: &'static [&'static str]) -> KeySpec {
+    KeySpec { find: Find::Count { at: index }, flags }
+}
+
+/// The word after `keyword`, which stands at `from` or later.
+pub const fn after(keyword: &'static str, from: usize, flags: &'static [&'static str]) -> KeySpec {
+    KeySpec { find: Find::After { keyword, from }, flags }
+}
+
+/// Groups of commands, as COMMAND DOCS and the ACL name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Group {
+    Generic,
+    String,
+    Bitmap,
+    List,
+    Set,
+    SortedSet,
+    Hash,
+    Stream,
+    Geo,
+    HyperLogLog,
+    PubSub,
+    Transactions,
+    Connection,
+    Server,
+    Scripting,
+}
+
+impl Group {
+    /// The name in COMMAND DOCS.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::Bitmap => "bitmap",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Hash => "hash",
+            Group::Stream => "stream",
+            Group::Geo => "geo",
+            Group::HyperLogLog => "hyperloglog",
+            Group::PubSub => "pubsub",
+            Group::Transactions => "transactions",
+            Group::Connection => "connection",
+            Group::Server => "server",
+            Group::Scripting => "scripting",
+        }
+    }
+
+    /// The ACL category of all the group's commands, if it has one.
+    pub fn category(self) -> Option<&'static str> {
+        Some(match self {
+            Group::Generic => "keyspace",
+            Group::String => "string",
+            Group::Bitmap => "bitmap",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::SortedSet => "sortedset",
+            Group::Hash => "hash",
+            Group::Stream => "stream",
+            Group::Geo => "geo",
+            Group::HyperLogLog => "hyperloglog",
+            Group::PubSub => "pubsub",
+            Group::Transactions => "transaction",
+            Group::Connection => "connection",
+            Group::Scripting => "scripting",
+            Group::Server => return None,
+        })
+    }
+}
+
+/// A command; see the module.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    /// In capitals; a subcommand's own word only.
+    pub name: &'static str,
+    /// Its handler; never called for a command that has subcommands and gets one.
+    pub run: Run,
+    /// Its properties.
+    pub flags: Flags,
+    /// Its keys.
+    pub keys: &'static [KeySpec],
+    /// Whether the words ask for every lock though the table does not (SORT with BY). Called with
+    /// the whole command.
+    pub wants_all_keys: Option<fn(Args<'_>) -> bool>,
+    /// The words after the name, in Redis's notation: `key [NX | XX] [GET] element [element ...]`.
+    pub usage: &'static str,
+    /// Words, name included, when `usage` cannot say it; negative: at least.
+    pub arity_override: i32,
+    /// One sentence.
+    pub summary: &'static str,
+    /// In O notation.
+    pub complexity: &'static str,
+    /// The version of Redis (or Valkey) that first had it.
+    pub since: &'static str,
+    /// Its subcommands; a command that has any is only a container.
+    pub sub: &'static [Command],
+}
+
+fn unreachable(_: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    Err(Error::text("ERR this command needs a subcommand"))
+}
+
+impl Command {
+    /// What a row need not say: no flags, no keys, no subcommands.
+    pub const DEFAULT: Command = Command {
+        name: "",
+        run: unreachable,
+        flags: NONE,
+        keys: NO_KEYS,
+        wants_all_keys: None,
+        usage: "",
+        arity_override: 0,
+        summary: "",
+        complexity: "O(1)",
+        since: "1.0.0",
+        sub: &[],
+    };
+
+    /// Number of words, the name included; negative: at least so many.
+    pub const fn arity(&self) -> i32 {
+        if self.arity_override != 0 {
+            return self.arity_override;
+        }
+        if !self.sub.is_empty() {
+            return -2;
+        }
+        count_words(self.usage.as_bytes())
+    }
+
+    /// Whether `len` words, the name included, are a possible call. A subcommand's own arity
+    /// counts the container's word as well.
+    #[inline]
+    pub fn takes(&self, len: usize, is_sub: bool) -> bool {
+        let arity = self.arity();
+        let len = len as i32 - i32::from(is_sub);
+        if arity >= 0 { len == arity } else { len >= -arity }
+    }
+}
+
+/// Counts the words outside brackets, one for the name; a `...` or an optional part makes it a
+/// minimum. Alternatives in `<a | b>` count as the shorter one when all have one word.
+const fn count_words(usage: &[u8]) -> i32 {
+    let mut words = 1;
+    let mut open = false;
+    let mut depth = 0;
+    let mut index = 0;
+    let mut in_word = false;
+    // Inside <a | b c>: only the first alternative counts.
+    let mut angle = 0;
+    let mut skipping = false;
+    while index < usage.len() {
+        let byte = usage[index];
+        if byte == b'[' {
+            depth += 1;
+            open = true;
+            in_word = false;
+        } else if byte == b']' {
+            depth -= 1;
+            in_word = false;
+        } else if depth == 0 && byte == b'<' {
+            angle += 1;
+            in_word = false;
+        } else if depth == 0 && byte == b'>' {
+            angle -= 1;
+            skipping = false;
+            in_word = false;
+        } else if depth == 0 && byte == b'|' {
+            skipping = angle > 0;
+            in_word = false;
+        } else if byte == b' ' {
+            in_word = false;
+        } else if depth == 0 && !in_word && !skipping {
+            in_word = true;
+            if byte == b'.' {
+                open = true;
+            } else {
+                words += 1;
+            }
+        }
+        index += 1;
+    }
+    if open { -words } else { words }
+}
+
+/// Commands that belong together: one file of a crate.
+#[derive(Debug, Clone, Copy)]
+pub struct Family {
+    /// The group of all its commands.
+    pub group: Group,
+    /// Its rows.
+    pub commands: &'static [Command],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arity_is_counted_from_the_usage() {
+        let cases = [
+            ("", 1),
+            ("key", 2),
+            ("key value [NX | XX] [GET]", -3),
+            ("key field value [field value ...]", -4),
+            ("key index", 3),
+            ("key <BEFORE | AFTER> pivot element", 5),
+            ("numkeys key [key ...] <LEFT | RIGHT> [COUNT count]", -4),
+            ("[section [section ...]]", -1),
+        ];
+        for (usage, arity) in cases {
+            assert_eq!(Command { usage, ..Command::DEFAULT }.arity(), arity, "{usage}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What a command's handler works with: the keys it declared, the reply, the client's session.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use keyspace::effects::Effects;
+use keyspace::keys::Keys;
+use keyspace::value::Kind;
+use keyspace::waiting::Waiter;
+use resp::{Args, OwnedArgs, Writer};
+
+use crate::error::Error;
+use crate::registry::Entry;
+
+/// The server around the engine, as the engine needs it. Families of the server's own crate get
+/// at their server by casting it down.
+pub trait Host: Any {
+    /// The one check before a command runs or is queued: authentication, ACL, memory, client
+    /// state. `Err` is the reply.
+    fn admit(&mut self, session: &mut Session, entry: &Entry, args: Args<'_>) -> Result<(), Error> {
+        let _ = (session, entry, args);
+        Ok(())
+    }
+
+    /// Called before each command runs, queued ones in EXEC included (MONITOR, statistics).
+    fn begin(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        let _ = (session, entry, args);
+    }
+
+    /// Called after each command ran; `failed` when its reply was an error.
+    fn end(&mut self, session: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
+        let _ = (session, entry, args, failed);
+    }
+
+    /// Acts on what a command or transaction did, after its locks were given back: publishes
+    /// events, frees memory.
+    fn settle(&mut self, session: &mut Session, out: &mut Writer, effects: Effects) {
+        let _ = (session, out, effects);
+    }
+
+    /// How a waiter's reply reaches its client, from any thread.
+    fn deliverer(&self, session: &Session) -> Deliver {
+        let _ = session;
+        Box::new(|_| {})
+    }
+}
+
+/// Takes the reply of a client that was blocked.
+pub type Deliver = Box<dyn Fn(Writer) + Send + Sync>;
+
+/// A queue of commands between MULTI and EXEC.
+#[derive(Default)]
+pub struct Multi {
+    /// Each with its place in the registry.
+    pub queue: Vec<(usize, OwnedArgs)>,
+    /// A command was refused: EXEC will be, too.
+    pub failed: bool,
+    /// Bytes queued.
+    pub bytes: usize,
+}
+
+/// What a blocking command asks for when there is nothing to serve.
+pub struct Block {
+    /// The keys to wait for, in order.
+    pub keys: Vec<Vec<u8>>,
+    /// The type that makes a key ready.
+    pub kind: Kind,
+    /// When it times out, in milliseconds since 1970; `None` = never.
+    pub deadline_ms: Option<i64>,
+    /// Writes the reply at the timeout.
+    pub on_timeout: fn(&mut Writer),
+}
+
+/// A client that waits, until its waiter ends.
+pub struct Blocked {
+    /// Who ends the wait.
+    pub waiter: Arc<Waiter>,
+    /// See [`Block`].
+    pub block: Block,
+    /// The database of the keys.
+    pub db: usize,
+}
+
+/// A client's state between commands, as far as commands know it.
+pub struct Session {
+    /// The client's id.
+    pub id: u64,
+    /// The selected database.
+    pub db: usize,
+    /// The open transaction.
+    pub multi: Option<Multi>,
+    /// Watched keys, each with its database.
+    pub watched: Vec<(usize, Vec<u8>)>,
+    /// Keys no longer watched whose shards have still to forget it.
+    pub unwatched: Vec<(usize, Vec<u8>)>,
+    /// Raised when a watched key changes.
+    pub watch_flag: Arc<AtomicBool>,
+    /// Set while EXEC runs: blocking commands do not block, replies are one array.
+    pub in_exec: bool,
+    /// Set while a blocked command is tried again for its client.
+    pub is_serving: bool,
+    /// A blocking command's wish, taken by the engine.
+    pub block: Option<Block>,
+    /// The wait, if the client is blocked.
+    pub blocked: Option<Blocked>,
+    /// Reading does not count as use of a key (CLIENT NO-TOUCH).
+    pub no_touch: bool,
+    /// Replies are written in RESP3.
+    pub resp3: bool,
+}
+
+impl Session {
+    /// A fresh client in database 0.
+    pub fn new(id: u64) -> Session {
+        Session {
+            id,
+            db: 0,
+            multi: None,
+            watched: Vec::new(),
+            unwatched: Vec::new(),
+            watch_flag: Arc::default(),
+            in_exec: false,
+            is_serving: false,
+            block: None,
+            blocked: None,
+            no_touch: false,
+            resp3: false,
+        }
+    }
+
+    /// Stops watching; the engine clears up in the shards.
+    pub fn forget_watches(&mut self) {
+        self.watch_flag = Arc::default();
+        let stale = std::mem::take(&mut self.watched);
+        self.unwatched.extend(stale);
+    }
+
+    /// Marks the open transaction as failed.
+    pub fn fail_multi(&mut self) {
+        if let Some(multi) = &mut self.multi {
+            multi.failed = true;
+        }
+    }
+}
+
+/// See the module.
+pub struct Context<'a> {
+    /// The keyspace, as far as the command declared it.
+    pub keys: Keys<'a>,
+    /// The reply.
+    pub out: &'a mut Writer,
+    /// The client.
+    pub session: &'a mut Session,
+    /// The server.
+    pub host: &'a mut dyn Host,
+    /// The engine's parts, for commands about commands.
+    pub core: &'a crate::engine::Core,
+    /// The command that runs.
+    pub entry: &'a Entry,
+}
+
+impl Context<'_> {
+    /// The name of the running command in lower case, as error texts have it.
+    pub fn command_name(&self) -> &str {
+        &self.entry.full_name
+    }
+
+    /// Whether a blocking command may take from `key` now: a fresh one queues behind those that
+    /// came before it.
+    pub fn may_take(&self, key: &[u8]) -> bool {
+        self.session.is_serving || self.session.in_exec || !self.keys.has_waiters(key)
+    }
+
+    /// Makes the client wait for one of `keys` to hold a `kind`, and then run the same command
+    /// again; `timeout` in seconds, 0 = for ever. Inside a transaction the timeout's reply is
+    /// given at once.
+    pub fn block<'k>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        kind: Kind,
+        timeout_ms: i64,
+        on_timeout: fn(&mut Writer),
+    ) {
+        if self.session.in_exec {
+            return on_timeout(self.out);
+        }
+        let keys: Vec<Vec<u8>> = keys.into_iter().map(<[u8]>::to_vec).collect();
+        let deadline_ms = (timeout_ms > 0).then(|| self.keys.now_ms() + timeout_ms);
+        self.session.block = Some(Block { keys, kind, deadline_ms, on_timeout });
+    }
+}

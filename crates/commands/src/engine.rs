@@ -1,0 +1,558 @@
+//! Runs commands: finds them, takes their locks, runs them alone, pipelined or in a transaction,
+//! wakes whom they make ready. A whole server but for sockets and threads, which call it.
+//!
+//! **Invariant:** a command sees and changes its keys with all their shards locked from its first
+//! look to its last change; EXEC locks the shards of all its commands and watched keys at once.
+//! **Invariant:** a blocked client is served after the whole command or transaction that feeds
+//! it, in the order in which clients came to wait.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use keyspace::hasher::hash;
+use keyspace::keys::Keys;
+use keyspace::keyspace::{Keyspace, shard_of};
+use keyspace::random::Random;
+use keyspace::raw::shards::ShardSet;
+use keyspace::waiting::Waiter;
+use resp::{Args, OwnedArgs, Requests, Writer};
+
+use crate::command::{ALL_KEYS, BLOCKING, TRANSACTION};
+use crate::context::{Blocked, Context, Deliver, Host, Session};
+use crate::error::Error;
+use crate::registry::{Entry, Registry, each_key};
+
+/// What all threads share.
+pub struct Core {
+    /// The keys.
+    pub space: Keyspace,
+    /// The commands.
+    pub registry: Registry,
+}
+
+/// The locks that a command needs.
+enum Locks {
+    One(usize),
+    Set(ShardSet),
+}
+
+/// What a waiter will do: the same command again.
+struct Task {
+    args: OwnedArgs,
+    entry: usize,
+    db: usize,
+    resp3: bool,
+    kind: keyspace::value::Kind,
+    deliver: Deliver,
+}
+
+/// Commands of a pipeline that are run under one taking of locks, at most.
+const BATCH: usize = 16;
+
+/// One thread's turn: runs commands until it is dropped. Time stands still in it.
+pub struct Turn<'a> {
+    /// The shared parts.
+    pub core: &'a Core,
+    /// This thread's number.
+    pub thread: usize,
+    /// Now, in milliseconds since 1970.
+    pub now_ms: i64,
+    /// This thread's random numbers.
+    pub random: &'a mut Random,
+    /// The server.
+    pub host: &'a mut dyn Host,
+}
+
+fn locks_of(entry: &Entry, args: Args<'_>, set: &mut ShardSet) {
+    let command = &entry.command;
+    if command.flags.has(ALL_KEYS) || command.wants_all_keys.is_some_and(|wants| wants(args)) {
+        *set = ShardSet::ALL;
+        return;
+    }
+    // Words that make no sense declare no keys: the handler refuses them before it looks at one.
+    let _ = each_key(command, args, |index, _| set.add(shard_of(hash(args.word(index)))));
+}
+
+impl<'a> Turn<'a> {
+    /// Runs one command of a client, or queues it.
+    pub fn run(&mut self, session: &mut Session, out: &mut Writer, args: Args<'_>) {
+        let core = self.core;
+        match core.registry.find(args) {
+            Ok(entry) => self.run_found(session, out, entry, args),
+            Err(error) => self.refuse(session, out, &error),
+        }
+    }
+
+    fn refuse(&mut self, session: &mut Session, out: &mut Writer, error: &Error) {
+        session.fail_multi();
+        out.error(error.message());
+    }
+
+    fn run_found(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        entry: &'a Entry,
+        args: Args<'_>,
+    ) {
+        if let Err(error) = self.host.admit(session, entry, args) {
+            return self.refuse(session, out, &error);
+        }
+        if session.multi.is_some() && !entry.command.flags.has(TRANSACTION) {
+            return self.queue(session, out, entry, args);
+        }
+        if session.multi.is_some() && entry.command.name == "EXEC" {
+            return self.exec(session, out, entry, args);
+        }
+        let locks = self.locks(entry, args);
+        self.run_locked(session, out, entry, args, &locks);
+    }
+
+    fn locks(&self, entry: &Entry, args: Args<'_>) -> Locks {
+        if entry.one_key {
+            return Locks::One(shard_of(hash(args.word(1))));
+        }
+        let mut set = ShardSet::default();
+        locks_of(entry, args, &mut set);
+        Locks::Set(set)
+    }
+
+    fn keys(&mut self, locks: &Locks) -> Keys<'a> {
+        let space = &self.core.space;
+        let held = match locks {
+            Locks::One(shard) => space.lock_one(*shard),
+            Locks::Set(set) => space.lock(set),
+        };
+        let random = Random::new(self.random.bits());
+        Keys::new(space, held, space.tally(self.thread), self.now_ms, random)
+    }
+
+    fn run_locked(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        entry: &'a Entry,
+        args: Args<'_>,
+        locks: &Locks,
+    ) {
+        let keys = self.keys(locks);
+        let (core, host) = (self.core, &mut *self.host);
+        let mut cx = Context { keys, out, session, host, core, entry };
+        call(&mut cx, entry, args);
+        if entry.command.flags.has(BLOCKING) {
+            start_wait(&mut cx, entry, args);
+        }
+        let deferred = finish(cx);
+        self.after(session, out, deferred);
+    }
+
+    /// What is left to do for a command once its own locks are given back.
+    fn after(&mut self, session: &mut Session, out: &mut Writer, deferred: Vec<(usize, Vec<u8>)>) {
+        if !deferred.is_empty() {
+            self.serve_deferred(session, out, deferred);
+        }
+        if !session.unwatched.is_empty() {
+            self.tidy_watches(session);
+        }
+    }
+
+    /// Serves keys whose waiters need locks that could not be had on the spot.
+    fn serve_deferred(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        mut deferred: Vec<(usize, Vec<u8>)>,
+    ) {
+        // Each round serves at least the first waiter of each key; new ones queue behind.
+        while let Some((db, key)) = deferred.pop() {
+            let mut set = ShardSet::default();
+            set.add(shard_of(hash(&key)));
+            for waiter in self.line(db, &key) {
+                if let Some(task) = waiter.task.downcast_ref::<Task>() {
+                    let entry = &self.core.registry.entries()[task.entry];
+                    locks_of(entry, task.args.args(), &mut set);
+                }
+            }
+            let mut keys = self.keys(&Locks::Set(set));
+            keys.effects.ready.push((db, key));
+            let (core, host) = (self.core, &mut *self.host);
+            let entry = &core.registry.entries()[0];
+            let mut cx = Context { keys, out, session, host, core, entry };
+            serve(&mut cx, &mut deferred);
+            let effects = std::mem::take(&mut cx.keys.effects);
+            drop(cx);
+            self.host.settle(session, out, effects);
+        }
+    }
+
+    fn line(&mut self, db: usize, key: &[u8]) -> Vec<Arc<Waiter>> {
+        let mut keys = self.keys(&Locks::One(shard_of(hash(key))));
+        keys.select(db);
+        keys.waiters(key)
+    }
+
+    // Pipelines.
+
+    /// Runs a pipeline's commands in order from `first` on. Runs of commands with one key each
+    /// take their locks together, and their keys are fetched into the cache side by side.
+    /// Returns how many have been run: it stops after one that blocked the client or that
+    /// `stop` says so of.
+    pub fn run_all(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        requests: &Requests,
+        input: &[u8],
+        first: usize,
+        stop: impl Fn(&Session, &Writer) -> bool,
+    ) -> usize {
+        let mut index = first;
+        while index < requests.len() {
+            let ran = self.run_batch(session, out, requests, input, index);
+            if ran > 0 {
+                index += ran;
+            } else {
+                self.run(session, out, requests.command(index, input));
+                index += 1;
+            }
+            if session.blocked.is_some() || stop(session, out) {
+                break;
+            }
+        }
+        index - first
+    }
+
+    /// Runs commands from `first` on as long as each has one key and nothing special about it;
+    /// returns how many.
+    fn run_batch(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        requests: &Requests,
+        input: &[u8],
+        first: usize,
+    ) -> usize {
+        if session.multi.is_some() || requests.len() - first < 2 {
+            return 0;
+        }
+        let core = self.core;
+        let mut found: [(Option<&'a Entry>, u64); BATCH] = [(None, 0); BATCH];
+        let mut set = ShardSet::default();
+        let mut count = 0;
+        while count < BATCH && first + count < requests.len() {
+            let args = requests.command(first + count, input);
+            let Ok(entry) = core.registry.find(args) else { break };
+            if !entry.one_key || entry.command.flags.has(BLOCKING) {
+                break;
+            }
+            let hash = hash(args.word(1));
+            found[count] = (Some(entry), hash);
+            set.add(shard_of(hash));
+            count += 1;
+        }
+        if count < 2 {
+            return 0;
+        }
+        for (index, (entry, _)) in found[..count].iter().enumerate() {
+            let entry = entry.expect("found above");
+            let args = requests.command(first + index, input);
+            if self.host.admit(session, entry, args).is_err() {
+                // Rare: one at a time, so that the refusal comes in its place.
+                return 0;
+            }
+        }
+        let mut keys = self.keys(&Locks::Set(set));
+        for (_, hash) in &found[..count] {
+            Keyspace::prefetch(keys.held(), *hash, session.db);
+        }
+        for (_, hash) in &found[..count] {
+            Keyspace::prefetch_entry(keys.held(), *hash, session.db);
+        }
+        let entry = found[0].0.expect("found above");
+        let mut cx = Context { keys, out, session, host: &mut *self.host, core, entry };
+        for (index, (entry, _)) in found[..count].iter().enumerate() {
+            let args = requests.command(first + index, input);
+            call(&mut cx, entry.expect("found above"), args);
+        }
+        let deferred = finish(cx);
+        self.after(session, out, deferred);
+        count
+    }
+
+    // Transactions.
+
+    fn queue(&mut self, session: &mut Session, out: &mut Writer, entry: &Entry, args: Args<'_>) {
+        if entry.command.flags.has(crate::command::NO_MULTI) {
+            let error = Error::text("ERR Command not allowed inside a transaction");
+            return self.refuse(session, out, &error);
+        }
+        let multi = session.multi.as_mut().expect("the caller looked");
+        let owned = args.to_owned();
+        multi.bytes += owned.bytes();
+        multi.queue.push((entry.index, owned));
+        out.simple("QUEUED");
+    }
+
+    fn exec(&mut self, session: &mut Session, out: &mut Writer, exec: &'a Entry, args: Args<'_>) {
+        let core = self.core;
+        let multi = session.multi.take().expect("the caller looked");
+        if multi.failed {
+            session.forget_watches();
+            self.tidy_watches(session);
+            return out.error("EXECABORT Transaction discarded because of previous errors.");
+        }
+        let mut set = ShardSet::default();
+        for (index, owned) in &multi.queue {
+            locks_of(&core.registry.entries()[*index], owned.args(), &mut set);
+        }
+        for (_, key) in &session.watched {
+            set.add(shard_of(hash(key)));
+        }
+        let keys = self.keys(&Locks::Set(set));
+        let host = &mut *self.host;
+        let mut cx = Context { keys, out, session, host, core, entry: exec };
+        if take_watches(&mut cx) {
+            cx.out.null_array();
+            finish(cx);
+            return;
+        }
+        cx.host.begin(cx.session, exec, args);
+        cx.out.array(multi.queue.len());
+        cx.session.in_exec = true;
+        for (index, owned) in &multi.queue {
+            call(&mut cx, &core.registry.entries()[*index], owned.args());
+        }
+        cx.session.in_exec = false;
+        cx.host.end(cx.session, exec, args, false);
+        let deferred = finish(cx);
+        self.after(session, out, deferred);
+    }
+
+    /// Takes what is left of a client's watches out of the shards (UNWATCH, DISCARD, disconnect).
+    pub fn tidy_watches(&mut self, session: &mut Session) {
+        for (db, key) in std::mem::take(&mut session.unwatched) {
+            let mut keys = self.keys(&Locks::One(shard_of(hash(&key))));
+            keys.select(db);
+            keys.tidy_watches(&key);
+        }
+    }
+
+    // Waiting.
+
+    /// Ends a client's wait if it is over: at its deadline with the timeout's reply, or for
+    /// another reason (`forced`: CLIENT UNBLOCK, disconnect). False if somebody serves it just
+    /// now: its reply is on the way.
+    pub fn end_wait(&mut self, session: &mut Session) -> Option<Blocked> {
+        if !session.blocked.as_ref()?.waiter.try_begin() {
+            return None;
+        }
+        let blocked = session.blocked.take()?;
+        blocked.waiter.end();
+        self.leave_lines(&blocked);
+        Some(blocked)
+    }
+
+    /// Takes an ended waiter out of the lines it stood in.
+    pub fn leave_lines(&mut self, blocked: &Blocked) {
+        for key in &blocked.block.keys {
+            let mut keys = self.keys(&Locks::One(shard_of(hash(key))));
+            keys.select(blocked.db);
+            keys.tidy_waiters(key);
+        }
+    }
+
+    /// Removes keys that are due, at most `max` of each shard; true if more may be due.
+    pub fn expire_due(&mut self, session: &mut Session, out: &mut Writer, max: usize) -> bool {
+        let core = self.core;
+        let mut more = false;
+        let due: Vec<usize> = core.space.due_shards(self.now_ms).collect();
+        for shard in due {
+            let mut keys = self.keys(&Locks::One(shard));
+            more |= keys.expire_due(shard, max);
+            log_expired(&mut keys);
+            let effects = std::mem::take(&mut keys.effects);
+            drop(keys);
+            self.host.settle(session, out, effects);
+        }
+        more
+    }
+
+    /// Evicts one key that the policy picked; false if it is gone already.
+    pub fn evict(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        db: usize,
+        key: &[u8],
+    ) -> bool {
+        let mut keys = self.keys(&Locks::One(shard_of(hash(key))));
+        keys.select(db);
+        let evicted = keys.evict(key);
+        log_expired(&mut keys);
+        let effects = std::mem::take(&mut keys.effects);
+        drop(keys);
+        self.host.settle(session, out, effects);
+        evicted
+    }
+}
+
+/// Runs one command under the locks it needs: reply, log record.
+#[inline]
+fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) {
+    cx.entry = entry;
+    cx.keys.select(cx.session.db);
+    cx.keys.touch = !cx.session.no_touch;
+    cx.host.begin(cx.session, entry, args);
+    let dirty = cx.keys.effects.dirty;
+    let result = (entry.command.run)(cx, args);
+    if let Err(error) = &result {
+        cx.out.error(error.message());
+    }
+    cx.host.end(cx.session, entry, args, result.is_err());
+    if cx.keys.space().is_logging() {
+        log(cx, args, dirty);
+    }
+}
+
+/// Serves whom the command made ready, gives the locks back, acts on the effects. Returns the keys
+/// that could not be served under these locks.
+fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
+    let mut deferred = Vec::new();
+    if !cx.keys.effects.ready.is_empty() {
+        serve(&mut cx, &mut deferred);
+    }
+    let Context { mut keys, out, session, host, .. } = cx;
+    let quiet = keys.effects.is_quiet();
+    let effects = std::mem::take(&mut keys.effects);
+    drop(keys);
+    if !quiet {
+        host.settle(session, out, effects);
+    }
+    deferred
+}
+
+/// Hands what the command changed to the commit log, under its locks.
+fn log(cx: &mut Context<'_>, args: Args<'_>, dirty: u64) {
+    log_expired(&mut cx.keys);
+    let rewrites = cx.keys.effects.rewrites.take();
+    if cx.keys.effects.dirty == dirty {
+        return;
+    }
+    let (space, db) = (cx.keys.space(), cx.keys.db());
+    match rewrites {
+        None => space.commit(db, &args.iter().collect::<Vec<_>>()),
+        Some(commands) => {
+            for words in &commands {
+                space.commit(db, &words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+fn log_expired(keys: &mut Keys<'_>) {
+    for (db, key) in std::mem::take(&mut keys.effects.expired) {
+        keys.space().commit(db, &[b"DEL", &key]);
+    }
+}
+
+/// Puts the client in line if its command asked for it.
+fn start_wait(cx: &mut Context<'_>, entry: &Entry, args: Args<'_>) {
+    let Some(block) = cx.session.block.take() else { return };
+    let task = Task {
+        args: args.to_owned(),
+        entry: entry.index,
+        db: cx.session.db,
+        resp3: cx.session.resp3,
+        kind: block.kind,
+        deliver: cx.host.deliverer(cx.session),
+    };
+    let waiter = Waiter::new(cx.session.id, Box::new(task));
+    for key in &block.keys {
+        // It queued behind others though there may be something to take: have the line looked at.
+        if cx.keys.kind(key) == Some(block.kind) {
+            cx.keys.effects.ready.push((cx.session.db, key.clone()));
+        }
+        cx.keys.wait_for(key, Arc::clone(&waiter));
+    }
+    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
+}
+
+/// Serves the waiters of the keys that became ready, first come first. Keys whose waiters need
+/// locks that are not free go to `deferred`.
+fn serve(cx: &mut Context<'_>, deferred: &mut Vec<(usize, Vec<u8>)>) {
+    let was = cx.keys.db();
+    let mut next = 0;
+    while next < cx.keys.effects.ready.len() {
+        let (db, key) = cx.keys.effects.ready[next].clone();
+        next += 1;
+        cx.keys.select(db);
+        for waiter in cx.keys.waiters(&key) {
+            let Some(task) = waiter.task.downcast_ref::<Task>() else { continue };
+            cx.keys.select(db);
+            if cx.keys.kind(&key) != Some(task.kind) {
+                continue;
+            }
+            let entry = &cx.core.registry.entries()[task.entry];
+            let mut set = ShardSet::default();
+            locks_of(entry, task.args.args(), &mut set);
+            if !cx.keys.held().try_extend(&set) {
+                deferred.push((db, key.clone()));
+                break;
+            }
+            if waiter.try_begin() {
+                serve_one(cx, entry, &waiter, task);
+            }
+        }
+        cx.keys.select(db);
+        cx.keys.tidy_waiters(&key);
+    }
+    cx.keys.effects.ready.clear();
+    cx.keys.select(was);
+}
+
+/// Tries a waiter's command again, in its client's place; the reply goes to that client.
+fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: &Task) {
+    let mut session = Session::new(waiter.client);
+    session.db = task.db;
+    session.resp3 = task.resp3;
+    session.is_serving = true;
+    let mut out = Writer::new(task.resp3);
+    let dirty = cx.keys.effects.dirty;
+    cx.keys.select(task.db);
+    std::mem::swap(cx.session, &mut session);
+    std::mem::swap(cx.out, &mut out);
+    let was = std::mem::replace(&mut cx.entry, entry);
+    let result = (entry.command.run)(cx, task.args.args());
+    cx.entry = was;
+    std::mem::swap(cx.out, &mut out);
+    std::mem::swap(cx.session, &mut session);
+    if session.block.is_some() {
+        return waiter.give_up();
+    }
+    if let Err(error) = result {
+        out.error(error.message());
+    }
+    if cx.keys.space().is_logging() {
+        cx.keys.select(task.db);
+        log(cx, task.args.args(), dirty);
+    }
+    waiter.end();
+    (task.deliver)(out);
+}
+
+/// Takes the client's watches back; true if any watched key has changed or expired since.
+fn take_watches(cx: &mut Context<'_>) -> bool {
+    let db = cx.session.db;
+    let watched = std::mem::take(&mut cx.session.watched);
+    for (watched_db, key) in &watched {
+        cx.keys.select(*watched_db);
+        cx.keys.expire_if_due(key);
+    }
+    let broken = std::mem::take(&mut cx.session.watch_flag).load(Ordering::Acquire);
+    for (watched_db, key) in &watched {
+        cx.keys.select(*watched_db);
+        cx.keys.tidy_watches(key);
+    }
+    cx.keys.select(db);
+    broken
+}

@@ -1,0 +1,232 @@
+//! All commands by name: built once from the families that the binary brings together.
+
+use resp::Args;
+
+use crate::command::{Command, Family, Find, Flags, Group, KeySpec, MOVABLE_KEYS};
+use crate::error::Error;
+
+const SLOTS: usize = 2048;
+
+/// A command in its place.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its row of the table.
+    pub command: Command,
+    /// Its group.
+    pub group: Group,
+    /// Lower case, subcommands as `config|get`.
+    pub full_name: String,
+    /// Its own number: counters and histograms are arrays indexed by it.
+    pub index: usize,
+    /// Where its subcommands are in the registry.
+    pub subs: Vec<usize>,
+    /// Whether it is a subcommand.
+    pub is_sub: bool,
+    /// The only key's word, for the commonest form: `KEY` first and nothing else.
+    pub one_key: bool,
+}
+
+impl Entry {
+    /// The command's flags, those that follow from its keys included.
+    pub fn flags(&self) -> Flags {
+        let movable = |spec: &KeySpec| !matches!(spec.find, Find::Range { .. });
+        if self.command.keys.iter().any(movable) {
+            return self.command.flags.with(MOVABLE_KEYS);
+        }
+        self.command.flags
+    }
+}
+
+/// See the module.
+pub struct Registry {
+    entries: Vec<Entry>,
+    /// Top-level commands by hashed name: number + 1, 0 = empty; open addressing.
+    table: Box<[u16; SLOTS]>,
+}
+
+/// A number from a name's length, first and last four bytes, in either case.
+#[inline]
+fn slot(name: &[u8]) -> usize {
+    let word = |bytes: &[u8]| {
+        let mut word = 0u32;
+        for byte in bytes {
+            word = word << 8 | u32::from(byte | 0x20);
+        }
+        word
+    };
+    let (head, tail) = match name.len() {
+        0..4 => (word(name), 0),
+        len => (word(&name[..4]), word(&name[len - 4..])),
+    };
+    let mixed = (u64::from(head) << 32 | u64::from(tail)) ^ (name.len() as u64) << 20;
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53) as usize % SLOTS
+}
+
+impl Registry {
+    /// Brings families together.
+    ///
+    /// # Panics
+    /// If two commands have one name.
+    pub fn new(families: &[Family]) -> Registry {
+        let mut registry = Registry { entries: Vec::new(), table: Box::new([0; SLOTS]) };
+        for family in families {
+            for command in family.commands {
+                let index = registry.add(command, family.group, None);
+                registry.entries[index].subs = command
+                    .sub
+                    .iter()
+                    .map(|s| registry.add(s, family.group, Some(command)))
+                    .collect();
+                let mut at = slot(command.name.as_bytes());
+                while registry.table[at] != 0 {
+                    let other = &registry.entries[registry.table[at] as usize - 1];
+                    assert_ne!(other.command.name, command.name, "two commands of one name");
+                    at = (at + 1) % SLOTS;
+                }
+                registry.table[at] = index as u16 + 1;
+            }
+        }
+        registry
+    }
+
+    fn add(&mut self, command: &Command, group: Group, parent: Option<&Command>) -> usize {
+        let name = command.name.to_ascii_lowercase();
+        let full_name = match parent {
+            Some(parent) => format!("{}|{name}", parent.name.to_ascii_lowercase()),
+            None => name,
+        };
+        let one_key = command.wants_all_keys.is_none()
+            && matches!(
+                command.keys,
+                [KeySpec { find: Find::Range { first: 1, last: 1, .. }, .. }]
+            );
+        let index = self.entries.len();
+        let is_sub = parent.is_some();
+        let subs = Vec::new();
+        let entry = Entry { command: *command, group, full_name, index, subs, is_sub, one_key };
+        self.entries.push(entry);
+        index
+    }
+
+    /// Every command and subcommand.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The top-level command of this name, in either case.
+    #[inline]
+    pub fn lookup(&self, name: &[u8]) -> Option<&Entry> {
+        let mut at = slot(name);
+        loop {
+            let index = self.table[at].checked_sub(1)?;
+            let entry = &self.entries[index as usize];
+            if entry.command.name.as_bytes().eq_ignore_ascii_case(name) {
+                return Some(entry);
+            }
+            at = (at + 1) % SLOTS;
+        }
+    }
+
+    /// The subcommand of this name.
+    pub fn lookup_sub(&self, entry: &Entry, name: &[u8]) -> Option<&Entry> {
+        let mut subs = entry.subs.iter().map(|index| &self.entries[*index]);
+        subs.find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// A command by its name in COMMAND INFO's form: `get`, `config|get`.
+    pub fn by_full_name(&self, name: &[u8]) -> Option<&Entry> {
+        match name.iter().position(|byte| *byte == b'|') {
+            Some(bar) => self.lookup_sub(self.lookup(&name[..bar])?, &name[bar + 1..]),
+            None => self.lookup(name),
+        }
+    }
+
+    /// The command that these words call, their number checked.
+    #[inline]
+    pub fn find(&self, args: Args<'_>) -> Result<&Entry, Error> {
+        let Some(entry) = self.lookup(args.word(0)) else { return Err(unknown(args)) };
+        if entry.subs.is_empty() {
+            if entry.command.takes(args.len(), false) {
+                return Ok(entry);
+            }
+            return Err(Error::wrong_arity(&entry.full_name));
+        }
+        let Some(name) = args.get(1) else { return Err(Error::wrong_arity(&entry.full_name)) };
+        let Some(sub) = self.lookup_sub(entry, name) else {
+            return Err(unknown_sub(entry, name));
+        };
+        if sub.command.takes(args.len(), true) {
+            return Ok(sub);
+        }
+        Err(Error::wrong_arity(&sub.full_name))
+    }
+}
+
+fn lossy(word: &[u8], bytes_max: usize) -> String {
+    String::from_utf8_lossy(&word[..word.len().min(bytes_max)]).into_owned()
+}
+
+fn unknown(args: Args<'_>) -> Error {
+    let mut rest = String::new();
+    for word in args.iter().skip(1) {
+        if rest.len() >= 128 {
+            break;
+        }
+        rest += &format!("'{}' ", lossy(word, 128 - rest.len()));
+    }
+    let name = lossy(args.word(0), 128);
+    Error::new(format!("ERR unknown command '{name}', with args beginning with: {rest}"))
+}
+
+fn unknown_sub(entry: &Entry, name: &[u8]) -> Error {
+    let container = entry.command.name;
+    let name = lossy(name, 128);
+    Error::new(format!("ERR unknown subcommand '{name}'. Try {container} HELP."))
+}
+
+/// Calls `visit` with the index of each word that is a key, with its specification. `Err` when a
+/// count among the words makes no sense.
+pub fn each_key(
+    command: &Command,
+    args: Args<'_>,
+    mut visit: impl FnMut(usize, &KeySpec),
+) -> Result<(), ()> {
+    for spec in command.keys {
+        match spec.find {
+            Find::Range { first, last, step } => {
+                let last = if last < 0 { args.len() as i64 + i64::from(last) } else { last.into() };
+                let mut index = first;
+                while (index as i64) <= last && index < args.len() {
+                    visit(index, spec);
+                    index += step;
+                }
+            }
+            Find::Count { at } => {
+                let count = args.get(at).and_then(resp::number::integer).ok_or(())?;
+                let count = usize::try_from(count).map_err(|_| ())?;
+                if count > args.len() - at - 1 {
+                    return Err(());
+                }
+                (at + 1..at + 1 + count).for_each(|index| visit(index, spec));
+            }
+            Find::After { keyword, from } => {
+                // As with SORT: the last one counts.
+                let places = (from..args.len().saturating_sub(1)).rev();
+                let same =
+                    |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
+                if let Some(index) = places.into_iter().find(same) {
+                    visit(index + 1, spec);
+                }
+            }
+            Find::HalfAfter { keyword, from } => {
+                let same =
+                    |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
+                if let Some(index) = (from..args.len()).find(same) {
+                    let count = (args.len() - index - 1) / 2;
+                    (index + 1..index + 1 + count).for_each(|index| visit(index, spec));
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! The keyspace: every database's keys, cut into lock shards by hash.
+//!
+//! ```text
+//! hash of a key: | 10 bits: shard | 42 bits: place in the shard's table | 12 bits unused |
+//! ```
+//!
+//! **Invariant:** all databases share the shards, so MOVE and SWAPDB need no second kind of lock.
+//! **Invariant:** numbers of keys are counted per thread and summed on demand: no thread writes
+//! a line that another one writes.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use crate::due::{DATABASES_MAX, Due};
+use crate::raw::entry::Entry;
+use crate::raw::shards::{Held, SHARDS, ShardSet, Shards};
+use crate::raw::table::{CURSOR_SHIFT, Table};
+use crate::settings::Settings;
+use crate::waiting::{Waiting, Watched};
+
+/// The part of a key's hash that its shard's table orders by.
+#[inline]
+pub fn table_hash(hash: u64) -> u64 {
+    hash << SHARDS.trailing_zeros()
+}
+
+/// The shard of a key with this hash.
+#[inline]
+pub fn shard_of(hash: u64) -> usize {
+    (hash >> (64 - SHARDS.trailing_zeros())) as usize
+}
+
+/// One shard's contents.
+#[derive(Default)]
+pub struct ShardData {
+    first: Table<Entry>,
+    others: Vec<Table<Entry>>,
+    /// Which keys expire when.
+    pub due: Due,
+    /// Who waits for which keys to be written.
+    pub waiting: Option<Box<Waiting>>,
+    /// Who watches which keys.
+    pub watched: Option<Box<Watched>>,
+}
+
+impl ShardData {
+    /// A database's part of the shard, if it ever had a key.
+    #[inline]
+    pub fn table(&self, db: usize) -> Option<&Table<Entry>> {
+        if db == 0 { Some(&self.first) } else { self.others.get(db - 1) }
+    }
+
+    /// A database's part of the shard.
+    #[inline]
+    pub fn table_mut(&mut self, db: usize) -> &mut Table<Entry> {
+        if db == 0 {
+            return &mut self.first;
+        }
+        if self.others.len() < db {
+            self.others.resize_with(db, Table::new);
+        }
+        &mut self.others[db - 1]
+    }
+
+    /// Databases that may have keys here.
+    pub fn databases(&self) -> usize {
+        1 + self.others.len()
+    }
+}
+
+/// One thread's counts. Written by that thread only, read by all.
+#[repr(align(128))]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Tally {
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub expired: AtomicU64,
+    pub evicted: AtomicU64,
+    /// Longest and summed lag between a key's due time and its removal, in milliseconds.
+    pub expire_lag_max_ms: AtomicU64,
+    pub expire_lag_sum_ms: AtomicU64,
+    keys: Box<[AtomicI64]>,
+    volatile: Box<[AtomicI64]>,
+}
+
+/// Adds to a counter that no other thread writes: no locked instruction.
+#[inline]
+pub fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+impl Tally {
+    fn new(databases: usize) -> Tally {
+        let zeros = || (0..databases).map(|_| AtomicI64::new(0)).collect();
+        Tally {
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            expire_lag_max_ms: AtomicU64::new(0),
+            expire_lag_sum_ms: AtomicU64::new(0),
+            keys: zeros(),
+            volatile: zeros(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn keys(&self, db: usize, more: i64) {
+        let cell = &self.keys[db];
+        cell.store(cell.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn volatile(&self, db: usize, more: i64) {
+        let cell = &self.volatile[db];
+        cell.store(cell.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+}
+
+/// Takes every write in commit order: append-only file, replicas, change capture.
+pub trait CommitLog: Send + Sync {
+    /// One write, with its place in the order. Called while the shards that it changed are locked,
+    /// so it must not wait for anything that needs them.
+    fn append(&self, sequence: u64, db: usize, command: &[&[u8]]);
+}
+
+/// The keyspace; see the module.
+pub struct Keyspace {
+    pub(crate) shards: Shards<ShardData>,
+    next_due_ms: Box<[AtomicI64]>,
+    tallies: Box<[Tally]>,
+    databases: usize,
+    /// What can be set at run time.
+    pub settings: Settings,
+    sequence: AtomicU64,
+    log: OnceLock<Box<dyn CommitLog>>,
+}
+
+impl Keyspace {
+    /// An empty keyspace of `databases` databases for up to `threads` threads, each of which
+    /// brings its own number to [`Keyspace::tally`].
+    ///
+    /// # Panics
+    /// With no database or more than [`DATABASES_MAX`].
+    pub fn new(databases: usize, threads: usize) -> Keyspace {
+        assert!((1..=DATABASES_MAX).contains(&databases), "databases: 1 to {DATABASES_MAX}");
+        Keyspace {
+            shards: Shards::default(),
+            next_due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+            tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
+            databases,
+            settings: Settings::default(),
+            sequence: AtomicU64::new(0),
+            log: OnceLock::new(),
+        }
+    }
+
+    /// Number of databases.
+    pub fn databases(&self) -> usize {
+        self.databases
+    }
+
+    /// A thread's counts.
+    pub fn tally(&self, thread: usize) -> &Tally {
+        &self.tallies[thread]
+    }
+
+    /// Every thread's counts.
+    pub fn tallies(&self) -> &[Tally] {
+        &self.tallies
+    }
+
+    /// The sum of one count over all threads.
+    pub fn total(&self, count: impl Fn(&Tally) -> &AtomicU64) -> u64 {
+        self.tallies.iter().map(|tally| count(tally).load(Ordering::Relaxed)).sum()
+    }
+
+    /// Number of keys in a database.
+    pub fn key_count(&self, db: usize) -> usize {
+        let sum: i64 = self.tallies.iter().map(|t| t.keys[db].load(Ordering::Relaxed)).sum();
+        sum.max(0) as usize
+    }
+
+    /// Number of keys with a time to live in a database.
+    pub fn volatile_count(&self, db: usize) -> usize {
+        let sum: i64 = self.tallies.iter().map(|t| t.volatile[db].load(Ordering::Relaxed)).sum();
+        sum.max(0) as usize
+    }
+
+    /// Attaches the commit log, once.
+    pub fn attach_log(&self, log: Box<dyn CommitLog>) -> Result<(), Box<dyn CommitLog>> {
+        self.log.set(log)
+    }
+
+    /// Whether somebody takes the commit log.
+    #[inline]
+    pub fn is_logging(&self) -> bool {
+        self.log.get().is_some()
+    }
+
+    /// Gives one write its sequence number and hands it to the log. The caller holds its shards.
+    pub fn commit(&self, db: usize, command: &[&[u8]]) {
+        if let Some(log) = self.log.get() {
+            let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+            log.append(sequence, db, command);
+        }
+    }
+
+    /// Takes the locks of `set`.
+    pub fn lock(&self, set: &ShardSet) -> Held<'_, ShardData> {
+        self.shards.lock(set)
+    }
+
+    /// Takes the lock of one key's shard.
+    #[inline]
+    pub fn lock_one(&self, shard: usize) -> Held<'_, ShardData> {
+        self.shards.lock_one(shard)
+    }
+
+    /// When the first key of all expires, `i64::MAX` for never; 1024 loads.
+    pub fn next_due_ms(&self) -> i64 {
+        self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).min().unwrap_or(i64::MAX)
+    }
+
+    /// The shard whose first key expires next.
+    pub fn next_due_shard(&self) -> Option<usize> {
+        let all = self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).enumerate();
+        all.filter(|(_, at)| *at != i64::MAX).min_by_key(|(_, at)| *at).map(|(shard, _)| shard)
+    }
+
+    /// The shards that have a key due at `now_ms`.
+    pub fn due_shards(&self, now_ms: i64) -> impl Iterator<Item = usize> + '_ {
+        let all = self.next_due_ms.iter().enumerate();
+        all.filter(move |(_, at)| at.load(Ordering::Relaxed) <= now_ms).map(|(shard, _)| shard)
+    }
+
+    /// Publishes when a shard's first key expires; its lock is held.
+    pub(crate) fn set_next_due_ms(&self, shard: usize, at_ms: i64) {
+        if self.next_due_ms[shard].load(Ordering::Relaxed) != at_ms {
+            self.next_due_ms[shard].store(at_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// What a client sees as the cursor of a place in the scan order: at most 52 bits.
+    pub(crate) fn cursor(shard: usize, table_cursor: u64) -> u64 {
+        (shard as u64) << (64 - CURSOR_SHIFT) | table_cursor >> CURSOR_SHIFT
+    }
+
+    /// The inverse of `cursor`.
+    pub(crate) fn place(cursor: u64) -> (usize, u64) {
+        let shard = (cursor >> (64 - CURSOR_SHIFT)) as usize;
+        (shard.min(SHARDS), cursor << CURSOR_SHIFT)
+    }
+}

@@ -1,0 +1,241 @@
+//! The shards behind their locks, and the proof of holding some of them.
+//!
+//! **Invariant:** a shard's contents are reached only through [`Held`], which has that shard's
+//! lock; asking for a shard that is not held is a bug of a command's key table and panics.
+//! **Invariant:** locks that must be waited for are taken in ascending order, so no two threads
+//! ever wait for each other; [`Held::try_extend`] never waits.
+
+use std::cell::UnsafeCell;
+
+use super::lock::Lock;
+
+/// Number of shards. A power of two; the top bits of a key's hash choose its shard.
+pub const SHARDS: usize = 1024;
+const WORDS: usize = SHARDS / 64;
+
+/// A set of shards, as bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ShardSet([u64; WORDS]);
+
+impl Default for ShardSet {
+    fn default() -> Self {
+        ShardSet([0; WORDS])
+    }
+}
+
+impl ShardSet {
+    /// Every shard.
+    pub const ALL: ShardSet = ShardSet([u64::MAX; WORDS]);
+
+    /// Adds one shard.
+    #[inline]
+    pub fn add(&mut self, shard: usize) {
+        self.0[shard / 64] |= 1 << (shard % 64);
+    }
+
+    /// Whether `shard` is in the set.
+    #[inline]
+    pub fn has(&self, shard: usize) -> bool {
+        self.0[shard / 64] >> (shard % 64) & 1 != 0
+    }
+
+    /// Adds every shard of `other`.
+    pub fn union(&mut self, other: &ShardSet) {
+        for (word, more) in self.0.iter_mut().zip(&other.0) {
+            *word |= more;
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// The shards in ascending order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(index, word)| {
+            let mut word = *word;
+            std::iter::from_fn(move || {
+                if word == 0 {
+                    return None;
+                }
+                let bit = word.trailing_zeros() as usize;
+                word &= word - 1;
+                Some(index * 64 + bit)
+            })
+        })
+    }
+}
+
+#[repr(align(128))]
+struct Shard<T> {
+    lock: Lock,
+    contents: UnsafeCell<T>,
+}
+
+/// All the shards.
+pub struct Shards<T>(Box<[Shard<T>]>);
+
+// SAFETY: contents are reached under their lock only.
+unsafe impl<T: Send> Sync for Shards<T> {}
+
+impl<T: Default> Default for Shards<T> {
+    fn default() -> Self {
+        let shard = || Shard { lock: Lock::default(), contents: UnsafeCell::new(T::default()) };
+        Shards((0..SHARDS).map(|_| shard()).collect())
+    }
+}
+
+/// Not boxed: a batch of commands takes a set each time, and 128 bytes on the stack are cheaper.
+#[allow(clippy::large_enum_variant)]
+enum Which {
+    One(usize),
+    Many(ShardSet),
+}
+
+/// Some shards' locks, given back when dropped.
+pub struct Held<'a, T> {
+    shards: &'a Shards<T>,
+    which: Which,
+}
+
+impl<T> Shards<T> {
+    /// Takes one shard's lock.
+    #[inline]
+    pub fn lock_one(&self, shard: usize) -> Held<'_, T> {
+        self.0[shard].lock.take();
+        Held { shards: self, which: Which::One(shard) }
+    }
+
+    /// Takes one shard's lock if it is free.
+    pub fn try_lock_one(&self, shard: usize) -> Option<Held<'_, T>> {
+        let taken = self.0[shard].lock.try_take();
+        taken.then_some(Held { shards: self, which: Which::One(shard) })
+    }
+
+    /// Takes the locks of all shards of `set`.
+    pub fn lock(&self, set: &ShardSet) -> Held<'_, T> {
+        for shard in set.iter() {
+            self.0[shard].lock.take();
+        }
+        Held { shards: self, which: Which::Many(*set) }
+    }
+}
+
+impl<'a, T> Held<'a, T> {
+    /// Whether this shard is held.
+    #[inline]
+    pub fn has(&self, shard: usize) -> bool {
+        match &self.which {
+            Which::One(one) => *one == shard,
+            Which::Many(set) => set.has(shard),
+        }
+    }
+
+    /// A held shard's contents.
+    #[inline]
+    pub fn shard(&self, shard: usize) -> &T {
+        assert!(self.has(shard), "a command touched a key that its table does not declare");
+        // SAFETY: the shard's lock is held, and `self` is borrowed.
+        unsafe { &*self.shards.0[shard].contents.get() }
+    }
+
+    /// A held shard's contents, to be changed.
+    #[inline]
+    pub fn shard_mut(&mut self, shard: usize) -> &mut T {
+        assert!(self.has(shard), "a command touched a key that its table does not declare");
+        // SAFETY: the shard's lock is held, and `self` is borrowed mutably: no other reference.
+        unsafe { &mut *self.shards.0[shard].contents.get() }
+    }
+
+    /// The shards that are held, ascending.
+    pub fn indices(&self) -> Vec<usize> {
+        match &self.which {
+            Which::One(one) => vec![*one],
+            Which::Many(set) => set.iter().collect(),
+        }
+    }
+
+    /// Takes the locks of `set` as well, if that needs no waiting; else changes nothing.
+    pub fn try_extend(&mut self, set: &ShardSet) -> bool {
+        let missing: Vec<usize> = set.iter().filter(|shard| !self.has(*shard)).collect();
+        for (done, shard) in missing.iter().enumerate() {
+            if !self.shards.0[*shard].lock.try_take() {
+                for taken in &missing[..done] {
+                    self.shards.0[*taken].lock.give();
+                }
+                return false;
+            }
+        }
+        if !missing.is_empty() {
+            let mut all = ShardSet::default();
+            self.indices().into_iter().chain(missing).for_each(|shard| all.add(shard));
+            self.which = Which::Many(all);
+        }
+        true
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        match &self.which {
+            Which::One(one) => self.shards.0[*one].lock.give(),
+            Which::Many(set) => set.iter().for_each(|shard| self.shards.0[shard].lock.give()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_is_conserved_between_shards() {
+        let shards: Shards<i64> = Shards::default();
+        let rounds = if cfg!(miri) { 20 } else { 5000 };
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let shards = &shards;
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        let (from, to) = ((round * 7 + thread) % 16, (round * 3 + 5) % 16);
+                        let mut set = ShardSet::default();
+                        set.add(from);
+                        set.add(to);
+                        let mut held = shards.lock(&set);
+                        *held.shard_mut(from) -= 1;
+                        *held.shard_mut(to) += 1;
+                    }
+                });
+            }
+        });
+        let held = shards.lock(&ShardSet::ALL);
+        assert_eq!((0..SHARDS).map(|shard| *held.shard(shard)).sum::<i64>(), 0);
+    }
+
+    #[test]
+    fn extending_never_waits() {
+        let shards: Shards<u8> = Shards::default();
+        let other = shards.lock_one(9);
+        let mut held = shards.lock_one(3);
+        let mut set = ShardSet::default();
+        set.add(9);
+        set.add(4);
+        assert!(!held.try_extend(&set));
+        assert!(!held.has(4) && held.has(3));
+        drop(other);
+        assert!(held.try_extend(&set));
+        assert_eq!(held.indices(), [3, 4, 9]);
+        drop(held);
+        assert!(shards.try_lock_one(4).is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "does not declare")]
+    fn a_shard_that_is_not_held_is_out_of_reach() {
+        let shards: Shards<u8> = Shards::default();
+        shards.lock_one(3).shard(4);
+    }
+}

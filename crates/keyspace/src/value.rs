@@ -1,0 +1,86 @@
+//! A key's value: owned, borrowed to read, borrowed to change.
+
+use std::sync::Arc;
+
+use crate::types::hash::Hash;
+use crate::types::list::List;
+use crate::types::set::Set;
+use crate::types::zset::Zset;
+
+/// The type of a value as TYPE and SCAN name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes or a number.
+    String,
+    /// A list of byte strings.
+    List,
+    /// A set of byte strings.
+    Set,
+    /// A sorted set.
+    Zset,
+    /// A map from field to byte string.
+    Hash,
+}
+
+impl Kind {
+    /// The name that TYPE answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::List => "list",
+            Kind::Set => "set",
+            Kind::Zset => "zset",
+            Kind::Hash => "hash",
+        }
+    }
+}
+
+/// A value by itself, outside any key.
+#[derive(Clone)]
+pub enum Value {
+    /// A string that is a canonical 64-bit integer.
+    Number(i64),
+    /// Any other string.
+    Bytes(Arc<Vec<u8>>),
+    /// A list.
+    List(List),
+    /// A set.
+    Set(Set),
+    /// A hash.
+    Hash(Hash),
+    /// A sorted set.
+    Zset(Zset),
+}
+
+/// A key's value, to be read.
+#[derive(Clone, Copy)]
+pub enum ValueRef<'a> {
+    /// A string that is a canonical 64-bit integer.
+    Number(i64),
+    /// A string that lies in its entry.
+    Bytes(&'a [u8]),
+    /// A long string, which a reply may share instead of copying it.
+    Shared(&'a Arc<Vec<u8>>),
+    /// A list.
+    List(&'a List),
+    /// A set.
+    Set(&'a Set),
+    /// A hash.
+    Hash(&'a Hash),
+    /// A sorted set.
+    Zset(&'a Zset),
+}
+
+/// A key's value, to be changed.
+pub enum ValueMut<'a> {
+    /// A string: changed through its entry.
+    String,
+    /// A list.
+    List(&'a mut List),
+    /// A set.
+    Set(&'a mut Set),
+    /// A hash.
+    Hash(&'a mut Hash),
+    /// A sorted set.
+    Zset(&'a mut Zset),
+}
