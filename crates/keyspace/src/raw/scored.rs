@@ -1,27 +1,24 @@
 //! A member of a large sorted set: its score and its bytes in one allocation behind a thin pointer.
 //!
 //! ```text
-//!  member shorter than 255 bytes       longer
-//!  +----------+-----+--------+         +----------+-----+-------------+--------+
-//!  | score: 8 | len | member |         | score: 8 | 255 | len: 8 (LE) | member |
-//!  +----------+-----+--------+         +----------+-----+-------------+--------+
+//!  | score: 8 | length | member |       the length as in `thin.rs`: one byte below 255, else five
 //! ```
 //!
 //! The hash table of the set owns it ([`Scored`]); the tree that keeps the order only points to it
-//! ([`Handle`]). A member of 16 bytes takes 25 bytes, 32 with the allocator's rounding.
+//! (`Handle`). A member of 16 bytes takes 25 bytes, which jemalloc gives as 32.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::dealloc;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::slice;
 
+use super::packed::{allocate, layout, size_class};
 use super::table::{self, Item};
+use super::thin::{length_size, read_length, write_length};
 use crate::hasher;
 
-/// Where the length byte stands.
+/// Where the length stands.
 const LENGTH: usize = 8;
-/// The length byte that says: eight bytes of length follow.
-const LONG: u8 = 255;
 
 /// What the handles of unused places point to: score 0, no bytes.
 static NOTHING: [u64; 2] = [0; 2];
@@ -37,29 +34,19 @@ unsafe impl Sync for Scored {}
 impl Scored {
     /// A new member with its score.
     pub fn new(score: f64, member: &[u8]) -> Scored {
-        let layout = Self::layout(member.len());
-        // SAFETY: the layout is never empty.
-        let raw = unsafe { alloc(layout) };
-        let Some(raw) = NonNull::new(raw) else { handle_alloc_error(layout) };
-        let start = layout.size() - member.len();
-        // SAFETY: the layout has room for the score, the length and the member from `start` on.
+        let raw = allocate(Self::size(member.len()));
+        // SAFETY: the allocation is 8-aligned and has room for score, length and member.
         unsafe {
             raw.cast::<f64>().write(score);
-            if member.len() < usize::from(LONG) {
-                raw.add(LENGTH).write(member.len() as u8);
-            } else {
-                raw.add(LENGTH).write(LONG);
-                let length = (member.len() as u64).to_le_bytes();
-                ptr::copy_nonoverlapping(length.as_ptr(), raw.add(LENGTH + 1).as_ptr(), 8);
-            }
-            ptr::copy_nonoverlapping(member.as_ptr(), raw.add(start).as_ptr(), member.len());
+            let head = write_length(raw.as_ptr().add(LENGTH), member.len());
+            let start = raw.as_ptr().add(LENGTH + head);
+            ptr::copy_nonoverlapping(member.as_ptr(), start, member.len());
         }
         Scored(raw)
     }
 
-    fn layout(len: usize) -> Layout {
-        let header = LENGTH + if len < usize::from(LONG) { 1 } else { 9 };
-        Layout::from_size_align(header + len, 8).expect("a member is far below 2^63 bytes")
+    fn size(len: usize) -> usize {
+        size_class(LENGTH + length_size(len) + len)
     }
 
     /// The score.
@@ -74,9 +61,9 @@ impl Scored {
         self.handle().member()
     }
 
-    /// The bytes of its allocation, rounded as the allocator rounds.
+    /// Bytes on the heap.
     pub fn memory(&self) -> usize {
-        Self::layout(self.member().len()).size().next_multiple_of(8)
+        Self::size(self.member().len())
     }
 
     #[inline]
@@ -87,9 +74,9 @@ impl Scored {
 
 impl Drop for Scored {
     fn drop(&mut self) {
-        let layout = Self::layout(self.member().len());
-        // SAFETY: allocated in `new` with the layout of this length, which never changes.
-        unsafe { dealloc(self.0.as_ptr(), layout) }
+        let size = self.memory();
+        // SAFETY: allocated in `new` with this size: the length never changes.
+        unsafe { dealloc(self.0.as_ptr(), layout(size)) }
     }
 }
 
@@ -153,16 +140,10 @@ impl Handle {
     /// The member's bytes. The lifetime is the caller's to bound: it ends with the owner's borrow.
     #[inline]
     pub fn member<'a>(self) -> &'a [u8] {
-        // SAFETY: the item is alive by the invariant; the layout is that of `Scored::new`.
+        // SAFETY: the item is alive by the invariant; its parts lie as `Scored::new` put them.
         unsafe {
-            let short = self.0.add(LENGTH).read();
-            if short != LONG {
-                return slice::from_raw_parts(self.0.add(LENGTH + 1).as_ptr(), usize::from(short));
-            }
-            let mut length = [0; 8];
-            ptr::copy_nonoverlapping(self.0.add(LENGTH + 1).as_ptr(), length.as_mut_ptr(), 8);
-            let length = u64::from_le_bytes(length) as usize;
-            slice::from_raw_parts(self.0.add(LENGTH + 9).as_ptr(), length)
+            let (head, len) = read_length(self.0.as_ptr().add(LENGTH));
+            slice::from_raw_parts(self.0.as_ptr().add(LENGTH + head), len)
         }
     }
 
