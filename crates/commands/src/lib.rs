@@ -5,16 +5,21 @@
 
 pub mod command;
 pub mod context;
+pub mod elements;
 pub mod engine;
 pub mod error;
+pub mod geo;
+pub mod hyperloglog;
 pub mod pattern;
 pub mod registry;
 pub mod string;
 pub mod testing;
 pub mod transactions;
 pub mod words;
+pub mod zset;
 
 use command::Family;
 
 /// The families of this crate; the binary adds those of others.
-pub const FAMILIES: &[Family] = &[string::FAMILY, transactions::FAMILY];
+pub const FAMILIES: &[Family] =
+    &[string::FAMILY, transactions::FAMILY, zset::FAMILY, geo::FAMILY, hyperloglog::FAMILY];

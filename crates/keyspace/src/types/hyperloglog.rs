@@ -109,6 +109,16 @@ pub fn raise(
     }
 }
 
+/// Adds an element to a dense string, in place; says whether a register changed.
+///
+/// # Panics
+/// If the string is sparse.
+pub fn add_dense(hll: &mut [u8], element: &[u8]) -> bool {
+    assert_eq!(encoding(hll), Encoding::Dense);
+    let (index, value) = register_of(element);
+    raise_dense(&mut hll[HEADER..], index, value)
+}
+
 /// Says that the kept count no longer holds.
 pub fn invalidate(hll: &mut [u8]) {
     hll[CARDINALITY + 7] |= 0x80;
