@@ -23,6 +23,18 @@ pub trait Host: Any {
         Ok(())
     }
 
+    /// Whether a pipeline's commands may run under one taking of locks, and without the calls of
+    /// `admit`, `begin` and `end` for each: nothing about this client or server asks for those.
+    fn allows_batch(&mut self, session: &Session) -> bool {
+        let _ = session;
+        true
+    }
+
+    /// Called after a batch ran, with its commands.
+    fn batch_ran(&mut self, session: &Session, entries: &[&Entry]) {
+        let _ = (session, entries);
+    }
+
     /// Called before each command runs, queued ones in EXEC included (MONITOR, statistics).
     fn begin(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
         let _ = (session, entry, args);

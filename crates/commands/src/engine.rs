@@ -232,48 +232,44 @@ impl<'a> Turn<'a> {
         input: &[u8],
         first: usize,
     ) -> usize {
-        if session.multi.is_some() || requests.len() - first < 2 {
+        if session.multi.is_some() || requests.len() - first < 2 || !self.host.allows_batch(session)
+        {
             return 0;
         }
         let core = self.core;
-        let mut found: [(Option<&'a Entry>, u64); BATCH] = [(None, 0); BATCH];
+        let mut entries = [&core.registry.entries()[0]; BATCH];
+        let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
         let mut count = 0;
         while count < BATCH && first + count < requests.len() {
             let args = requests.command(first + count, input);
             let Ok(entry) = core.registry.find(args) else { break };
-            if !entry.one_key || entry.command.flags.has(BLOCKING) {
+            if !entry.batches {
                 break;
             }
-            let hash = hash(args.word(1));
-            found[count] = (Some(entry), hash);
-            set.add(shard_of(hash));
+            entries[count] = entry;
+            hashes[count] = hash(args.word(1));
+            set.add(shard_of(hashes[count]));
             count += 1;
         }
         if count < 2 {
             return 0;
         }
-        for (index, (entry, _)) in found[..count].iter().enumerate() {
-            let entry = entry.expect("found above");
-            let args = requests.command(first + index, input);
-            if self.host.admit(session, entry, args).is_err() {
-                // Rare: one at a time, so that the refusal comes in its place.
-                return 0;
-            }
-        }
         let mut keys = self.keys(&Locks::Set(set));
-        for (_, hash) in &found[..count] {
+        for hash in &hashes[..count] {
             Keyspace::prefetch(keys.held(), *hash, session.db);
         }
-        for (_, hash) in &found[..count] {
+        for hash in &hashes[..count] {
             Keyspace::prefetch_entry(keys.held(), *hash, session.db);
         }
-        let entry = found[0].0.expect("found above");
-        let mut cx = Context { keys, out, session, host: &mut *self.host, core, entry };
-        for (index, (entry, _)) in found[..count].iter().enumerate() {
-            let args = requests.command(first + index, input);
-            call(&mut cx, entry.expect("found above"), args);
+        let host = &mut *self.host;
+        let mut cx = Context { keys, out, session, host, core, entry: entries[0] };
+        cx.keys.select(cx.session.db);
+        cx.keys.touch = !cx.session.no_touch;
+        for (index, entry) in entries[..count].iter().enumerate() {
+            run_handler(&mut cx, entry, requests.command(first + index, input));
         }
+        cx.host.batch_ran(cx.session, &entries[..count]);
         let deferred = finish(cx);
         self.after(session, out, deferred);
         count
@@ -396,22 +392,29 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Runs one command under the locks it needs: reply, log record.
+/// Runs one command under the locks it needs, between the host's calls.
 #[inline]
 fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) {
-    cx.entry = entry;
     cx.keys.select(cx.session.db);
     cx.keys.touch = !cx.session.no_touch;
     cx.host.begin(cx.session, entry, args);
+    let failed = run_handler(cx, entry, args);
+    cx.host.end(cx.session, entry, args, failed);
+}
+
+/// Runs one command's handler: its reply, its log record. True if it failed.
+#[inline]
+fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
+    cx.entry = entry;
     let dirty = cx.keys.effects.dirty;
     let result = (entry.command.run)(cx, args);
     if let Err(error) = &result {
         cx.out.error(error.message());
     }
-    cx.host.end(cx.session, entry, args, result.is_err());
     if cx.keys.space().is_logging() {
         log(cx, args, dirty);
     }
+    result.is_err()
 }
 
 /// Serves whom the command made ready, gives the locks back, acts on the effects. Returns the keys

@@ -2,7 +2,7 @@
 
 use resp::Args;
 
-use crate::command::{Command, Family, Find, Flags, Group, KeySpec, MOVABLE_KEYS};
+use crate::command::{BLOCKING, Command, FAST, Family, Find, Flags, Group, KeySpec, MOVABLE_KEYS};
 use crate::error::Error;
 
 const SLOTS: usize = 2048;
@@ -22,8 +22,10 @@ pub struct Entry {
     pub subs: Vec<usize>,
     /// Whether it is a subcommand.
     pub is_sub: bool,
-    /// The only key's word, for the commonest form: `KEY` first and nothing else.
+    /// Whether its only key is its first word.
     pub one_key: bool,
+    /// Whether it may run in a batch: one key, and quick whatever its words say.
+    pub batches: bool,
 }
 
 impl Entry {
@@ -103,7 +105,10 @@ impl Registry {
         let index = self.entries.len();
         let is_sub = parent.is_some();
         let subs = Vec::new();
-        let entry = Entry { command: *command, group, full_name, index, subs, is_sub, one_key };
+        let quick = command.flags.has(FAST) || matches!(command.name, "SET" | "SETEX" | "PSETEX");
+        let batches = one_key && quick && !command.flags.has(BLOCKING);
+        let command = *command;
+        let entry = Entry { command, group, full_name, index, subs, is_sub, one_key, batches };
         self.entries.push(entry);
         index
     }
