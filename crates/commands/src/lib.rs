@@ -5,10 +5,14 @@
 
 pub mod command;
 pub mod context;
+pub mod elements;
 pub mod engine;
 pub mod error;
+pub mod hash;
+pub mod list;
 pub mod pattern;
 pub mod registry;
+pub mod set;
 pub mod string;
 pub mod testing;
 pub mod transactions;
@@ -17,4 +21,5 @@ pub mod words;
 use command::Family;
 
 /// The families of this crate; the binary adds those of others.
-pub const FAMILIES: &[Family] = &[string::FAMILY, transactions::FAMILY];
+pub const FAMILIES: &[Family] =
+    &[string::FAMILY, list::FAMILY, set::FAMILY, hash::FAMILY, transactions::FAMILY];
