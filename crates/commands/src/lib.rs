@@ -3,6 +3,7 @@
 //! A family is one module with a `FAMILY` constant and one line in [`FAMILIES`]; a command is one
 //! row in its family's table beside its handler.
 
+pub mod basics;
 pub mod command;
 pub mod context;
 pub mod elements;
@@ -22,5 +23,11 @@ pub mod words;
 use command::Family;
 
 /// The families of this crate; the binary adds those of others.
-pub const FAMILIES: &[Family] =
-    &[string::FAMILY, list::FAMILY, set::FAMILY, hash::FAMILY, transactions::FAMILY];
+pub const FAMILIES: &[Family] = &[
+    basics::FAMILY,
+    string::FAMILY,
+    list::FAMILY,
+    set::FAMILY,
+    hash::FAMILY,
+    transactions::FAMILY,
+];
