@@ -30,9 +30,10 @@ pub trait Host: Any {
         true
     }
 
-    /// Called after a batch ran, with its commands.
-    fn batch_ran(&mut self, session: &Session, entries: &[&Entry]) {
-        let _ = (session, entries);
+    /// Called after a batch ran, with its commands; bit N of `failed` is set when the Nth one's
+    /// reply was an error.
+    fn batch_ran(&mut self, session: &Session, entries: &[&Entry], failed: u32) {
+        let _ = (session, entries, failed);
     }
 
     /// Called before each command runs, queued ones in EXEC included (MONITOR, statistics).
@@ -43,6 +44,11 @@ pub trait Host: Any {
     /// Called after each command ran; `failed` when its reply was an error.
     fn end(&mut self, session: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
         let _ = (session, entry, args, failed);
+    }
+
+    /// Called for each error reply.
+    fn error(&mut self, error: &Error) {
+        let _ = error;
     }
 
     /// Acts on what a command or transaction did, after its locks were given back: publishes

@@ -85,6 +85,7 @@ impl<'a> Turn<'a> {
 
     fn refuse(&mut self, session: &mut Session, out: &mut Writer, error: &Error) {
         session.fail_multi();
+        self.host.error(error);
         out.error(error.message());
     }
 
@@ -193,33 +194,22 @@ impl<'a> Turn<'a> {
 
     // Pipelines.
 
-    /// Runs a pipeline's commands in order from `first` on. Runs of commands with one key each
-    /// take their locks together, and their keys are fetched into the cache side by side.
-    /// Returns how many have been run: it stops after one that blocked the client or that
-    /// `stop` says so of.
-    pub fn run_all(
+    /// Runs the next command of a pipeline, or several: a run of commands with one key each takes
+    /// its locks together, and its keys are fetched into the cache side by side. Returns how many
+    /// have been run, at least one.
+    pub fn run_some(
         &mut self,
         session: &mut Session,
         out: &mut Writer,
         requests: &Requests,
         input: &[u8],
         first: usize,
-        stop: impl Fn(&Session, &Writer) -> bool,
     ) -> usize {
-        let mut index = first;
-        while index < requests.len() {
-            let ran = self.run_batch(session, out, requests, input, index);
-            if ran > 0 {
-                index += ran;
-            } else {
-                self.run(session, out, requests.command(index, input));
-                index += 1;
-            }
-            if session.blocked.is_some() || stop(session, out) {
-                break;
-            }
+        let ran = self.run_batch(session, out, requests, input, first);
+        if ran == 0 {
+            self.run(session, out, requests.command(first, input));
         }
-        index - first
+        ran.max(1)
     }
 
     /// Runs commands from `first` on as long as each has one key and nothing special about it;
@@ -266,10 +256,12 @@ impl<'a> Turn<'a> {
         let mut cx = Context { keys, out, session, host, core, entry: entries[0] };
         cx.keys.select(cx.session.db);
         cx.keys.touch = !cx.session.no_touch;
+        let mut failed = 0;
         for (index, entry) in entries[..count].iter().enumerate() {
-            run_handler(&mut cx, entry, requests.command(first + index, input));
+            let args = requests.command(first + index, input);
+            failed |= u32::from(run_handler(&mut cx, entry, args)) << index;
         }
-        cx.host.batch_ran(cx.session, &entries[..count]);
+        cx.host.batch_ran(cx.session, &entries[..count], failed);
         let deferred = finish(cx);
         self.after(session, out, deferred);
         count
@@ -295,7 +287,8 @@ impl<'a> Turn<'a> {
         if multi.failed {
             session.forget_watches();
             self.tidy_watches(session);
-            return out.error("EXECABORT Transaction discarded because of previous errors.");
+            let text = "EXECABORT Transaction discarded because of previous errors.";
+            return self.refuse(session, out, &Error::text(text));
         }
         let mut set = ShardSet::default();
         for (index, owned) in &multi.queue {
@@ -409,6 +402,7 @@ fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bo
     let dirty = cx.keys.effects.dirty;
     let result = (entry.command.run)(cx, args);
     if let Err(error) = &result {
+        cx.host.error(error);
         cx.out.error(error.message());
     }
     if cx.keys.space().is_logging() {

@@ -3,15 +3,20 @@
 //! A family is one module with a `FAMILY` constant and one line in [`FAMILIES`]; a command is one
 //! row in its family's table beside its handler.
 
+pub mod basics;
 pub mod command;
 pub mod context;
 pub mod elements;
 pub mod engine;
 pub mod error;
 pub mod geo;
+pub mod hash;
 pub mod hyperloglog;
+pub mod list;
+pub mod long_double;
 pub mod pattern;
 pub mod registry;
+pub mod set;
 pub mod string;
 pub mod testing;
 pub mod transactions;
@@ -21,5 +26,14 @@ pub mod zset;
 use command::Family;
 
 /// The families of this crate; the binary adds those of others.
-pub const FAMILIES: &[Family] =
-    &[string::FAMILY, transactions::FAMILY, zset::FAMILY, geo::FAMILY, hyperloglog::FAMILY];
+pub const FAMILIES: &[Family] = &[
+    basics::FAMILY,
+    string::FAMILY,
+    list::FAMILY,
+    set::FAMILY,
+    hash::FAMILY,
+    zset::FAMILY,
+    geo::FAMILY,
+    hyperloglog::FAMILY,
+    transactions::FAMILY,
+];

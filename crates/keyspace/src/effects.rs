@@ -93,6 +93,8 @@ pub struct Effects {
     pub rewrites: Option<Vec<Vec<Vec<u8>>>>,
     /// What to free later.
     pub garbage: Vec<Garbage>,
+    /// Whether the background thread shall free it (UNLINK, FLUSHALL ASYNC).
+    pub frees_lazily: bool,
     /// A log record of keys that expired or were evicted in passing: `DEL key`.
     pub expired: Vec<(usize, Vec<u8>)>,
 }

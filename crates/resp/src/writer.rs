@@ -66,14 +66,20 @@ impl Writer {
 
     /// What to send, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces_shared().map(|(piece, _)| piece)
+    }
+
+    /// What to send, in order, each piece with the block it shares if it is one.
+    pub fn pieces_shared(&self) -> impl Iterator<Item = (&[u8], Option<&Arc<Vec<u8>>>)> {
         let mut from = 0;
         let shared = self.shared.iter().flat_map(move |(at, block)| {
             let before = &self.bytes[from..*at];
             from = *at;
-            [before, block.as_slice()]
+            [(before, None), (block.as_slice(), Some(block))]
         });
         let last = self.shared.last().map_or(0, |(at, _)| *at);
-        shared.chain(std::iter::once(&self.bytes[last..])).filter(|piece| !piece.is_empty())
+        let rest = (&self.bytes[last..], None);
+        shared.chain(std::iter::once(rest)).filter(|(piece, _)| !piece.is_empty())
     }
 
     /// All of it copied into one block.

@@ -1,1 +1,18 @@
-//! Placeholder until the crate has content.
+//! The RESP server: event loops, connections, TLS, configuration, and the commands about them.
+
+pub mod apply;
+pub mod client;
+pub mod connection;
+pub mod hub;
+pub mod listener;
+pub mod message;
+pub mod monitor;
+pub mod option_table;
+pub mod options;
+pub mod pubsub;
+pub mod records;
+pub mod shared;
+pub mod start;
+pub mod sys;
+pub mod tls;
+pub mod worker;

@@ -1,0 +1,117 @@
+//! Starts the server: opens the doors, then one event loop per thread.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use commands::command::Family;
+use commands::engine::Core;
+use commands::registry::Registry;
+use keyspace::keyspace::Keyspace;
+use mio::Poll;
+
+use crate::listener::Listeners;
+use crate::message::Mailbox;
+use crate::options::{Options, index_of};
+use crate::shared::{Parts, Shared};
+use crate::worker::{WAKER, Worker, now_ms};
+use crate::{sys, tls};
+
+/// A server that runs.
+pub struct Running {
+    /// What its threads share.
+    pub shared: Arc<Shared>,
+    /// Where it listens, in words.
+    pub addresses: Vec<String>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Waits until every event loop has ended.
+    pub fn join(self) {
+        for thread in self.threads {
+            // A thread that panicked has said so; with `panic = abort` there is none.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn text(options: &Options, index: usize) -> String {
+    options.text(index)
+}
+
+fn open(options: &Options) -> io::Result<(Listeners, Vec<String>)> {
+    let mut listeners = Listeners::default();
+    let mut addresses = Vec::new();
+    let bind = text(options, const { index_of("bind") });
+    let words = |bound: Vec<SocketAddr>, what: &str| -> Vec<String> {
+        bound.into_iter().map(|addr| format!("{addr} ({what})")).collect()
+    };
+    let port = options.number(const { index_of("port") }) as u16;
+    if port != 0 {
+        addresses.extend(words(listeners.open_tcp(&bind, port, false)?, "RESP"));
+    }
+    let tls_port = options.number(const { index_of("tls-port") }) as u16;
+    if tls_port != 0 {
+        listeners.set_tls(tls::config(&tls::TlsOptions {
+            cert_file: text(options, const { index_of("tls-cert-file") }),
+            key_file: text(options, const { index_of("tls-key-file") }),
+            ca_cert_file: text(options, const { index_of("tls-ca-cert-file") }),
+            auth_clients: text(options, const { index_of("tls-auth-clients") }),
+        })?);
+        addresses.extend(words(listeners.open_tcp(&bind, tls_port, true)?, "RESP over TLS"));
+    }
+    let path = text(options, const { index_of("unixsocket") });
+    if !path.is_empty() {
+        let mode = text(options, const { index_of("unixsocketperm") });
+        listeners.open_unix(&path, u32::from_str_radix(&mode, 8).ok().filter(|mode| *mode != 0))?;
+        addresses.push(format!("{path} (RESP)"));
+    }
+    Ok((listeners, addresses))
+}
+
+/// Opens the doors and starts the loops. `seed` gives random bits; `config_file` is told by INFO.
+pub fn start(
+    options: Options,
+    families: &[Family],
+    mut seed: impl FnMut() -> u64,
+    config_file: String,
+) -> io::Result<Running> {
+    keyspace::hasher::seed(seed());
+    let threads = options.number(const { index_of("threads") }) as usize;
+    let databases = options.number(const { index_of("databases") }) as usize;
+    let (mut listeners, addresses) = open(&options)?;
+    let core = Core { space: Keyspace::new(databases, threads), registry: Registry::new(families) };
+    let (sender, garbage) = mpsc::channel();
+    let shared = Arc::new(Shared::new(Parts {
+        core,
+        options,
+        threads,
+        now_ms: now_ms(),
+        seed: [seed(), seed(), seed()],
+        config_file,
+        free_later: sender,
+    }));
+    crate::apply::apply_all(&shared);
+    let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<io::Result<_>>()?;
+    let mailboxes = polls
+        .iter()
+        .map(|poll| mio::Waker::new(poll.registry(), WAKER).map(Mailbox::new))
+        .collect::<io::Result<Vec<_>>>()?;
+    assert!(shared.mailboxes.set(mailboxes).is_ok(), "set once");
+    listeners.register(&polls[0])?;
+    let freer = std::thread::Builder::new().name("free".into());
+    freer.spawn(move || {
+        sys::register_thread();
+        garbage.into_iter().for_each(drop);
+    })?;
+    let mut doors = Some(listeners);
+    let mut handles = Vec::new();
+    for (index, poll) in polls.into_iter().enumerate() {
+        let worker = Worker::new(Arc::clone(&shared), index, poll, doors.take(), seed());
+        let thread = std::thread::Builder::new().name(format!("loop-{index}"));
+        handles.push(thread.spawn(move || worker.run())?);
+    }
+    Ok(Running { shared, addresses, threads: handles })
+}

@@ -1,0 +1,131 @@
+//! What only the operating system and the allocator can tell: memory in use, CPU time, limits.
+#![allow(unsafe_code)]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A thread's two allocation counters, kept by the allocator, read by everybody.
+struct Counters {
+    allocated: *const AtomicU64,
+    deallocated: *const AtomicU64,
+}
+
+// SAFETY: the counters live as long as their thread, and the threads that register never end
+// before the process does (`register_thread`'s contract); they are read as atomics.
+unsafe impl Send for Counters {}
+
+static THREADS: Mutex<Vec<Counters>> = Mutex::new(Vec::new());
+/// Bytes in use that no registered thread counts, set by [`calibrate`].
+static REST: AtomicU64 = AtomicU64::new(0);
+
+/// Adds this thread's allocations to [`used_memory`]. For threads that live as long as the
+/// process only.
+pub fn register_thread() {
+    let read = || {
+        let allocated = tikv_jemalloc_ctl::thread::allocatedp::read().ok()?;
+        let deallocated = tikv_jemalloc_ctl::thread::deallocatedp::read().ok()?;
+        // The handles hold one pointer each: see `ThreadLocal` of tikv-jemalloc-ctl.
+        // SAFETY: `ThreadLocal<u64>` is a transparent `*const u64` wrapper of one word.
+        let pointer = |handle: tikv_jemalloc_ctl::thread::ThreadLocal<u64>| unsafe {
+            std::mem::transmute_copy::<_, *const AtomicU64>(&handle)
+        };
+        Some(Counters { allocated: pointer(allocated), deallocated: pointer(deallocated) })
+    };
+    if let Some(counters) = read() {
+        THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(counters);
+    }
+}
+
+fn counted() -> u64 {
+    let threads = THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    threads.iter().fold(0u64, |sum, thread| {
+        // SAFETY: see `Counters`.
+        let (allocated, deallocated) = unsafe {
+            (
+                (*thread.allocated).load(Ordering::Relaxed),
+                (*thread.deallocated).load(Ordering::Relaxed),
+            )
+        };
+        sum.wrapping_add(allocated).wrapping_sub(deallocated)
+    })
+}
+
+/// Bytes in use by the whole process, as the allocator counts them: a few loads.
+pub fn used_memory() -> u64 {
+    let used = counted().wrapping_add(REST.load(Ordering::Relaxed));
+    if used > 1 << 62 { 0 } else { used }
+}
+
+/// Sets right what threads that are not registered have allocated meanwhile; some microseconds.
+pub fn calibrate() {
+    if tikv_jemalloc_ctl::epoch::advance().is_ok()
+        && let Ok(all) = tikv_jemalloc_ctl::stats::allocated::read()
+    {
+        REST.store((all as u64).wrapping_sub(counted()), Ordering::Relaxed);
+    }
+}
+
+/// Allocator statistics in bytes: allocated, active, resident, retained.
+pub fn allocator() -> [u64; 4] {
+    use tikv_jemalloc_ctl::stats;
+    let _ = tikv_jemalloc_ctl::epoch::advance();
+    [
+        stats::allocated::read().unwrap_or(0) as u64,
+        stats::active::read().unwrap_or(0) as u64,
+        stats::resident::read().unwrap_or(0) as u64,
+        stats::retained::read().unwrap_or(0) as u64,
+    ]
+}
+
+/// Bytes of memory that are in RAM for this process.
+pub fn resident_memory() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    pages * 4096
+}
+
+/// Bytes of RAM of the machine.
+pub fn total_memory() -> u64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Seconds of CPU time used: by the process in user mode and in the kernel, and the same by the
+/// calling thread.
+pub fn cpu_seconds() -> [f64; 4] {
+    let of = |who| {
+        // SAFETY: an all-zero rusage is valid, and getrusage fills it in.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is writable.
+        unsafe { libc::getrusage(who, &mut usage) };
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        [seconds(usage.ru_utime), seconds(usage.ru_stime)]
+    };
+    let ([user, system], [thread_user, thread_system]) =
+        (of(libc::RUSAGE_SELF), of(libc::RUSAGE_THREAD));
+    [user, system, thread_user, thread_system]
+}
+
+/// Raises the limit of open files to at least `wanted` if it can; what it is then.
+pub fn raise_open_files(wanted: u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return 1024;
+    }
+    if limit.rlim_cur < wanted {
+        let raised = libc::rlimit { rlim_cur: wanted, rlim_max: limit.rlim_max.max(wanted) };
+        // SAFETY: `raised` is a valid rlimit; a refusal changes nothing.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } == 0 {
+            return wanted;
+        }
+        let most = libc::rlimit { rlim_cur: limit.rlim_max.min(wanted), ..limit };
+        // SAFETY: as above.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &most) } == 0 {
+            return most.rlim_cur;
+        }
+    }
+    limit.rlim_cur
+}

@@ -1,0 +1,821 @@
+//! An event loop: one thread with its own poll, connections and mailbox.
+//!
+//! A turn: wait for sockets, read each that has something, run what has arrived, send the replies;
+//! then the mailbox, due keys and timeouts. A command runs here, on its connection's thread.
+//!
+//! **Invariant:** one connection takes at most [`ROUNDS`] reads of a turn, so that none starves.
+//! **Invariant:** replies leave in the order of their commands, and pushed messages whole between
+//! them.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use commands::command::{MAY_REPLICATE, WRITE};
+use commands::context::Session;
+use commands::engine::Turn;
+use keyspace::keyspace::add;
+use keyspace::random::Random;
+use mio::{Events, Interest, Poll, Token};
+use resp::request::{Limits, Stop};
+use resp::{Args, Parser, Requests, Writer};
+
+use crate::client::Client;
+use crate::connection::{Connection, Peer, Replies, Socket, Stream, Unsent};
+use crate::hub::Hub;
+use crate::listener::Listeners;
+use crate::message::{Arrived, Message};
+use crate::options::index_of;
+use crate::pubsub::Channel;
+use crate::shared::Shared;
+
+/// The waker's token.
+pub const WAKER: Token = Token(usize::MAX);
+/// Tokens from here on are listeners.
+pub const LISTENERS: usize = usize::MAX - 1024;
+/// Reads of one connection in one turn, at most.
+const ROUNDS: usize = 16;
+const READ_BYTES: usize = 64 * 1024;
+/// Commands parsed at a time.
+const COMMANDS: usize = 512;
+/// Replies are sent when they have grown to this.
+const FLUSH_BYTES: usize = 128 * 1024;
+/// Keys that expire in one shard in one turn, at most.
+const EXPIRE_MAX: usize = 200;
+/// The longest sleep: timeouts of clients are looked at so often at least.
+const SLEEP_MAX_MS: i64 = 100;
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_millis() as i64
+}
+
+/// See the module.
+pub struct Worker {
+    hub: Hub,
+    poll: Poll,
+    listeners: Option<Listeners>,
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<usize>,
+    by_id: HashMap<u64, usize>,
+    buffer: Vec<u8>,
+    requests: Requests,
+    out: Writer,
+    random: Random,
+    /// Deadlines of blocked clients.
+    deadlines: BinaryHeap<Reverse<(i64, u64)>>,
+    /// Connections with more to read or run than one turn allows.
+    unfinished: Vec<usize>,
+    /// Connections held back by CLIENT PAUSE.
+    paused: Vec<usize>,
+    ticked_ms: i64,
+    cron_ms: i64,
+}
+
+/// Why a connection's commands stop being run.
+#[derive(PartialEq, Eq)]
+enum Ran {
+    /// All that arrived has been run.
+    All,
+    /// The client is blocked or held back: the rest waits.
+    Waits,
+}
+
+impl Worker {
+    /// The loop of one thread; thread 0 has the listeners.
+    pub fn new(
+        shared: Arc<Shared>,
+        thread: usize,
+        poll: Poll,
+        listeners: Option<Listeners>,
+        seed: u64,
+    ) -> Worker {
+        Worker {
+            hub: Hub::new(shared, thread, seed),
+            poll,
+            listeners,
+            connections: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::new(),
+            buffer: vec![0; READ_BYTES],
+            requests: Requests::default(),
+            out: Writer::new(false),
+            random: Random::new(seed ^ 0x5555),
+            deadlines: BinaryHeap::new(),
+            unfinished: Vec::new(),
+            paused: Vec::new(),
+            ticked_ms: 0,
+            cron_ms: 0,
+        }
+    }
+
+    /// Runs until the server stops.
+    pub fn run(mut self) {
+        crate::sys::register_thread();
+        let mut events = Events::with_capacity(1024);
+        while !self.hub.shared.is_stopping.load(Ordering::Acquire) {
+            let timeout = self.timeout();
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "poll failed");
+                return;
+            }
+            self.hub.now_ms = now_ms();
+            for event in &events {
+                match event.token() {
+                    WAKER => {}
+                    Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
+                    Token(index) => {
+                        if event.is_writable() {
+                            self.writable(index);
+                        }
+                        if event.is_readable() || event.is_read_closed() || event.is_error() {
+                            self.readable(index);
+                        }
+                    }
+                }
+            }
+            for index in std::mem::take(&mut self.unfinished) {
+                self.readable(index);
+            }
+            self.read_mail();
+            self.tick();
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.unfinished.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = self.hub.now_ms;
+        let mut until = now + SLEEP_MAX_MS;
+        if self.hub.shared.core.space.settings.active_expire.load(Ordering::Relaxed) {
+            until = until.min(self.hub.shared.core.space.next_due_ms());
+        }
+        if let Some(Reverse((deadline, _))) = self.deadlines.peek() {
+            until = until.min(*deadline);
+        }
+        Some(Duration::from_millis((until - now).clamp(0, SLEEP_MAX_MS) as u64))
+    }
+
+    // Connections come and go.
+
+    fn accept(&mut self, listener: usize) {
+        let Some(listeners) = &mut self.listeners else { return };
+        let shared = Arc::clone(&self.hub.shared);
+        let mut arrivals = Vec::new();
+        listeners.accept(listener, &shared, |stream, arrived| arrivals.push((stream, arrived)));
+        for (stream, arrived) in arrivals {
+            let loads = shared.counts.iter().map(|counts| counts.clients.load(Ordering::Relaxed));
+            let (thread, _) =
+                loads.enumerate().min_by_key(|(_, load)| *load).expect("at least one thread");
+            shared.counts[thread].clients.fetch_add(1, Ordering::Relaxed);
+            if thread == self.hub.thread {
+                self.adopt(stream, arrived);
+            } else {
+                shared.send(thread, Message::Adopt(Box::new(stream), arrived));
+            }
+        }
+    }
+
+    fn adopt(&mut self, mut stream: Stream, arrived: Arrived) {
+        let shared = Arc::clone(&self.hub.shared);
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
+        let registered = match &mut stream.socket {
+            Socket::Tcp(socket) => registry.register(socket, Token(index), interest),
+            Socket::Unix(socket) => registry.register(socket, Token(index), interest),
+        };
+        if let Err(error) = registered {
+            tracing::warn!(%error, "cannot watch a connection");
+            shared.counts[self.hub.thread].clients.fetch_sub(1, Ordering::Relaxed);
+            return self.free.push(index);
+        }
+        let now = self.hub.now_ms.max(now_ms());
+        let client = Arc::new(Client {
+            id: shared.next_client_id(),
+            thread: self.hub.thread,
+            fd: index as i64 + 8,
+            addr: arrived.addr,
+            laddr: arrived.laddr,
+            is_unix: arrived.is_unix,
+            is_tls: arrived.is_tls,
+            created_ms: now,
+            last_ms: now.into(),
+            last_command: u32::MAX.into(),
+            multi: (-1).into(),
+            ..Client::default()
+        });
+        client.rename(|names| names.user = "default".into());
+        add(&self.hub.counts().connections, 1);
+        let needs_password = !shared.options.text(const { index_of("requirepass") }).is_empty();
+        let connection = Connection {
+            stream,
+            peer: Box::new(Peer::new(Arc::clone(&client), !needs_password)),
+            session: Session::new(client.id),
+            parser: Parser::default(),
+            input: Vec::new(),
+            queue: Default::default(),
+            unsent: Unsent::default(),
+            soft_limit_since_ms: 0,
+            may_read: true,
+        };
+        self.by_id.insert(client.id, index);
+        self.connections[index] = Some(Box::new(connection));
+        let mut clients = shared.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        clients.insert(client.id, client);
+    }
+
+    fn close(&mut self, index: usize, mut connection: Box<Connection>) {
+        let shared = Arc::clone(&self.hub.shared);
+        let id = connection.session.id;
+        let registry = self.poll.registry();
+        let _ = match &mut connection.stream.socket {
+            Socket::Tcp(socket) => registry.deregister(socket),
+            Socket::Unix(socket) => registry.deregister(socket),
+        };
+        let me = (self.hub.thread, id);
+        let peer = &connection.peer;
+        for (kind, names) in [
+            (Channel::Exact, &peer.channels),
+            (Channel::Pattern, &peer.patterns),
+            (Channel::Shard, &peer.shard_channels),
+        ] {
+            names.iter().for_each(|name| shared.subscriptions.remove(kind, name, me));
+        }
+        if peer.client.monitor.load(Ordering::Relaxed) {
+            crate::monitor::leave(&shared, me);
+        }
+        connection.session.forget_watches();
+        let was_blocked = connection.session.blocked.is_some();
+        let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
+        turn.tidy_watches(&mut connection.session);
+        turn.end_wait(&mut connection.session);
+        if was_blocked {
+            self.hub.counts().blocked.fetch_sub(1, Ordering::Relaxed);
+        }
+        shared.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&id);
+        shared.counts[self.hub.thread].clients.fetch_sub(1, Ordering::Relaxed);
+        self.by_id.remove(&id);
+        self.free.push(index);
+    }
+
+    // Reading and running.
+
+    fn readable(&mut self, index: usize) {
+        let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        connection.may_read = true;
+        let open = self.serve(index, &mut connection);
+        self.put_back(index, connection, open);
+        self.deliver_pushes();
+    }
+
+    fn put_back(&mut self, index: usize, connection: Box<Connection>, open: bool) {
+        let done = connection.peer.closes && connection.is_flushed();
+        if !open || done || connection.peer.client.killed.load(Ordering::Relaxed) {
+            return self.close(index, connection);
+        }
+        self.connections[index] = Some(connection);
+    }
+
+    /// Reads what has arrived and runs it; false when the connection has ended.
+    fn serve(&mut self, index: usize, connection: &mut Connection) -> bool {
+        for round in 0.. {
+            if round == ROUNDS {
+                self.unfinished.push(index);
+                break;
+            }
+            match self.read(connection) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    connection.may_read = false;
+                }
+                Err(_) => return false,
+            }
+            if self.finish_output(connection).is_err() {
+                return false;
+            }
+            if !connection.may_read || connection.peer.closes {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Reads once and runs what is complete. The number of bytes read.
+    fn read(&mut self, connection: &mut Connection) -> io::Result<usize> {
+        let waits = connection.session.blocked.is_some() || !connection.queue.is_empty();
+        if let Some((block, missing)) = connection.parser.block_to_fill() {
+            let before = block.len();
+            let result = (&mut connection.stream).take(missing as u64).read_to_end(block);
+            let count = block.len() - before;
+            self.count_input(connection, count);
+            if count == missing && !waits {
+                self.run_input(connection, 0);
+            } else if count == 0 || result.is_err() {
+                return result;
+            }
+            return Ok(count);
+        }
+        let kept = connection.input.len();
+        if waits || kept > READ_BYTES / 2 {
+            return self.read_behind(connection, waits);
+        }
+        self.buffer[..kept].copy_from_slice(&connection.input);
+        let count = connection.stream.read(&mut self.buffer[kept..])?;
+        if connection.stream.drains_on_short_read() && count < READ_BYTES - kept {
+            connection.may_read = false;
+        }
+        self.count_input(connection, count);
+        if count > 0 {
+            connection.input.clear();
+            self.run_input(connection, kept + count);
+        }
+        Ok(count)
+    }
+
+    /// Reads to the end of what is kept already: a long command, or input behind one that waits.
+    fn read_behind(&mut self, connection: &mut Connection, waits: bool) -> io::Result<usize> {
+        let count = connection.stream.read(&mut self.buffer)?;
+        if connection.stream.drains_on_short_read() && count < READ_BYTES {
+            connection.may_read = false;
+        }
+        self.count_input(connection, count);
+        connection.input.extend_from_slice(&self.buffer[..count]);
+        let max = self.hub.shared.options.number(const { index_of("client-query-buffer-limit") });
+        if connection.input_bytes() as i64 > max {
+            return Err(io::Error::other("the client sent more than client-query-buffer-limit"));
+        }
+        if count > 0 && !waits {
+            self.run_kept(connection);
+        }
+        Ok(count)
+    }
+
+    fn count_input(&self, connection: &Connection, count: usize) {
+        let counts = self.hub.counts();
+        add(&counts.input_bytes, count as u64);
+        add(&counts.reads, 1);
+        let client = &connection.peer.client;
+        add(&client.total_in, count as u64);
+        client.last_ms.store(self.hub.now_ms, Ordering::Relaxed);
+    }
+
+    /// Runs the commands in the first `len` bytes of the buffer; keeps the rest.
+    fn run_input(&mut self, connection: &mut Connection, len: usize) {
+        let buffer = std::mem::take(&mut self.buffer);
+        if len == 0 {
+            // A block has been filled: the command goes on with what is kept.
+            self.buffer = buffer;
+            return self.run_kept(connection);
+        }
+        let used = self.run_bytes(connection, &buffer[..len]);
+        let moved = connection.parser.moved();
+        connection.input.extend_from_slice(&buffer[used..len - moved]);
+        self.buffer = buffer;
+    }
+
+    /// Runs the commands in what is kept.
+    fn run_kept(&mut self, connection: &mut Connection) {
+        let mut input = std::mem::take(&mut connection.input);
+        let used = self.run_bytes(connection, &input);
+        input.truncate(input.len() - connection.parser.moved());
+        input.drain(..used);
+        if input.capacity() > READ_BYTES && input.len() < READ_BYTES / 4 {
+            input.shrink_to_fit();
+        }
+        connection.input = input;
+    }
+
+    /// Runs the commands in `input`; how many of its bytes are done with.
+    fn run_bytes(&mut self, connection: &mut Connection, input: &[u8]) -> usize {
+        let mut requests = std::mem::take(&mut self.requests);
+        let mut used = 0;
+        loop {
+            let limits = self.limits(connection);
+            requests.clear();
+            let input = &input[used..];
+            let (taken, stop) = connection.parser.parse(input, limits, COMMANDS, &mut requests);
+            let ran = self.run_requests(connection, &requests, input);
+            used += taken;
+            if connection.peer.closes || ran == Ran::Waits {
+                break;
+            }
+            match stop {
+                Stop::Commands => {}
+                Stop::Input => break,
+                Stop::Error(error) => {
+                    let text = format!("ERR {}", error.text());
+                    self.hub.shared.records.add_error(&text);
+                    self.out.error(&text);
+                    connection.peer.closes = true;
+                    break;
+                }
+            }
+        }
+        requests.clear();
+        self.requests = requests;
+        used
+    }
+
+    fn limits(&self, connection: &Connection) -> Limits {
+        let max = &self.hub.shared.core.space.settings.proto_max_bulk_len;
+        Limits {
+            bulk_bytes_max: max.load(Ordering::Relaxed),
+            unauthenticated: !connection.peer.is_authenticated,
+        }
+    }
+
+    /// Runs parsed commands in order; those behind one that blocks are queued.
+    fn run_requests(
+        &mut self,
+        connection: &mut Connection,
+        requests: &Requests,
+        input: &[u8],
+    ) -> Ran {
+        let shared = Arc::clone(&self.hub.shared);
+        let mut index = 0;
+        while index < requests.len() {
+            if connection.peer.closes {
+                return Ran::All;
+            }
+            let one = self.takes_one(connection);
+            if one || self.is_held_back(connection, requests.command(index, input)) {
+                if !self.run_one(connection, requests.command(index, input)) {
+                    self.queue_rest(connection, requests, input, index);
+                    return Ran::Waits;
+                }
+                index += 1;
+            } else {
+                self.lend(connection);
+                let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
+                let (session, out) = (&mut connection.session, &mut self.out);
+                index += turn.run_some(session, out, requests, input, index);
+                self.take_back(connection);
+            }
+            if connection.session.blocked.is_some() {
+                self.note_blocked(connection);
+                self.queue_rest(connection, requests, input, index);
+                return Ran::Waits;
+            }
+            if self.out.len() >= FLUSH_BYTES && self.finish_output(connection).is_err() {
+                connection.peer.closes = true;
+            }
+        }
+        Ran::All
+    }
+
+    fn queue_rest(
+        &mut self,
+        connection: &mut Connection,
+        requests: &Requests,
+        input: &[u8],
+        from: usize,
+    ) {
+        let rest = (from..requests.len()).map(|index| requests.command(index, input).to_owned());
+        connection.queue.extend(rest);
+    }
+
+    /// Whether this connection's commands must be run one by one, with a look after each.
+    fn takes_one(&self, connection: &Connection) -> bool {
+        connection.peer.replies != Replies::On
+            || self.hub.shared.pause.until_ms.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether CLIENT PAUSE holds this command back.
+    fn is_held_back(&self, connection: &Connection, args: Args<'_>) -> bool {
+        let pause = &self.hub.shared.pause;
+        if pause.until_ms.load(Ordering::Relaxed) <= self.hub.now_ms {
+            return false;
+        }
+        let Ok(entry) = self.hub.shared.core.registry.find(args) else { return false };
+        if matches!(entry.command.name, "CLIENT" | "UNPAUSE")
+            || entry.full_name.starts_with("client|")
+        {
+            return false;
+        }
+        if pause.all.load(Ordering::Relaxed) {
+            return true;
+        }
+        let registry = &self.hub.shared.core.registry;
+        let writes = |index: usize| {
+            let flags = registry.entries()[index].command.flags;
+            flags.has(WRITE) || flags.has(MAY_REPLICATE)
+        };
+        let multi = connection.session.multi.as_ref();
+        match entry.command.name {
+            "EXEC" => {
+                multi.is_some_and(|multi| multi.queue.iter().any(|(index, _)| writes(*index)))
+            }
+            _ => multi.is_none() && writes(entry.index),
+        }
+    }
+
+    /// Runs one command, with the rules of CLIENT REPLY and CLIENT PAUSE; false if it is held back.
+    fn run_one(&mut self, connection: &mut Connection, args: Args<'_>) -> bool {
+        if self.is_held_back(connection, args) {
+            if let Some(index) = self.by_id.get(&connection.session.id) {
+                self.paused.push(*index);
+            }
+            return false;
+        }
+        let shared = Arc::clone(&self.hub.shared);
+        let mark = self.out.bytes().len();
+        self.lend(connection);
+        let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
+        turn.run(&mut connection.session, &mut self.out, args);
+        self.take_back(connection);
+        let peer = &mut connection.peer;
+        match peer.replies {
+            Replies::On => {}
+            Replies::Off => self.out.truncate(mark),
+            Replies::SkipNext => {
+                self.out.truncate(mark);
+                peer.replies = Replies::Skip;
+            }
+            Replies::Skip => {
+                self.out.truncate(mark);
+                peer.replies = Replies::On;
+            }
+        }
+        true
+    }
+
+    /// Gives the connection's part to the hub while its commands run.
+    fn lend(&mut self, connection: &mut Connection) {
+        let empty = Box::new(Peer::new(Arc::clone(&connection.peer.client), false));
+        self.hub.peer = Some(std::mem::replace(&mut connection.peer, empty));
+        self.out.set_resp3(connection.session.resp3);
+    }
+
+    fn take_back(&mut self, connection: &mut Connection) {
+        connection.peer = self.hub.peer.take().expect("lent before");
+        let client = &connection.peer.client;
+        let session = &connection.session;
+        client.db.store(session.db as u32, Ordering::Relaxed);
+        client.resp3.store(session.resp3, Ordering::Relaxed);
+        let multi = session.multi.as_ref().map_or(-1, |multi| multi.queue.len() as i64);
+        client.multi.store(multi, Ordering::Relaxed);
+        client.watched.store(session.watched.len() as u32, Ordering::Relaxed);
+    }
+
+    fn note_blocked(&mut self, connection: &Connection) {
+        let Some(blocked) = &connection.session.blocked else { return };
+        connection.peer.client.blocked.store(true, Ordering::Relaxed);
+        self.hub.counts().blocked.fetch_add(1, Ordering::Relaxed);
+        if let Some(deadline) = blocked.block.deadline_ms {
+            self.deadlines.push(Reverse((deadline, connection.session.id)));
+        }
+    }
+
+    /// Goes on with a connection whose wait is over: first what is queued, then what is kept.
+    fn resume(&mut self, connection: &mut Connection) {
+        while let Some(args) = connection.queue.pop_front() {
+            if connection.peer.closes {
+                return;
+            }
+            if !self.run_one(connection, args.args()) {
+                return connection.queue.push_front(args);
+            }
+            if connection.session.blocked.is_some() {
+                return self.note_blocked(connection);
+            }
+        }
+        self.run_kept(connection);
+    }
+
+    // Writing.
+
+    /// Sends the replies that have been written, and minds the limits of what may wait.
+    fn finish_output(&mut self, connection: &mut Connection) -> io::Result<()> {
+        if self.out.is_empty() {
+            return if connection.stream.tls.is_some() {
+                connection.send_rest().map(|_| ())
+            } else {
+                Ok(())
+            };
+        }
+        let len = self.out.len() as u64;
+        let counts = self.hub.counts();
+        add(&counts.output_bytes, len);
+        add(&counts.writes, 1);
+        add(&connection.peer.client.total_out, len);
+        let sent = connection.send(&self.out);
+        self.out.clear();
+        sent?;
+        self.check_output_limits(connection)
+    }
+
+    fn check_output_limits(&self, connection: &mut Connection) -> io::Result<()> {
+        let bytes = connection.unsent_bytes() as u64;
+        connection.peer.client.output_bytes.store(bytes, Ordering::Relaxed);
+        if bytes == 0 {
+            connection.soft_limit_since_ms = 0;
+            return Ok(());
+        }
+        let class = usize::from(connection.peer.subscriptions() > 0);
+        let limits = self.hub.shared.output_limits(class);
+        let too_much =
+            || io::Error::other("the client reads too slowly: client-output-buffer-limit");
+        if limits.hard_bytes > 0 && bytes > limits.hard_bytes {
+            return Err(too_much());
+        }
+        if limits.soft_bytes > 0 && bytes > limits.soft_bytes {
+            let since = connection.soft_limit_since_ms;
+            if since == 0 {
+                connection.soft_limit_since_ms = self.hub.now_ms;
+            } else if self.hub.now_ms - since > limits.soft_seconds as i64 * 1000 {
+                return Err(too_much());
+            }
+        } else {
+            connection.soft_limit_since_ms = 0;
+        }
+        Ok(())
+    }
+
+    fn writable(&mut self, index: usize) {
+        let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        let open =
+            connection.send_rest().is_ok() && self.check_output_limits(&mut connection).is_ok();
+        self.put_back(index, connection, open);
+    }
+
+    /// Hands messages of this thread's commands to this thread's listeners.
+    fn deliver_pushes(&mut self) {
+        while !self.hub.pushes.is_empty() {
+            for (id, pushed) in std::mem::take(&mut self.hub.pushes) {
+                self.with_client(id, |worker, connection| {
+                    let resp3 = connection.session.resp3;
+                    worker.out.raw(if resp3 { &pushed.resp3 } else { &pushed.resp2 });
+                });
+            }
+        }
+    }
+
+    /// Does something with a client of this thread and sends what that wrote.
+    fn with_client(&mut self, id: u64, act: impl FnOnce(&mut Worker, &mut Connection)) {
+        let Some(index) = self.by_id.get(&id).copied() else { return };
+        let Some(mut connection) = self.connections[index].take() else { return };
+        act(self, &mut connection);
+        let open = self.finish_output(&mut connection).is_ok();
+        self.put_back(index, connection, open);
+    }
+
+    // Mail.
+
+    fn read_mail(&mut self) {
+        let shared = Arc::clone(&self.hub.shared);
+        let Some(mailboxes) = shared.mailboxes.get() else { return };
+        for message in mailboxes[self.hub.thread].take() {
+            match message {
+                Message::Adopt(stream, arrived) => self.adopt(*stream, arrived),
+                Message::Served(id, out) => self.served(id, &out),
+                Message::Push(id, pushed) => {
+                    self.hub.pushes.push((id, pushed));
+                    self.deliver_pushes();
+                }
+                Message::Kill(id) => self.with_client(id, |_, connection| {
+                    connection.peer.client.killed.store(true, Ordering::Relaxed);
+                }),
+                Message::Unblock(id, with_error) => self.unblock(id, Some(with_error)),
+                Message::Unpause => self.unpause(),
+                Message::Stop => {}
+            }
+        }
+    }
+
+    /// A blocked client's reply has come: it may go on.
+    fn served(&mut self, id: u64, reply: &Writer) {
+        self.with_client(id, |worker, connection| {
+            let Some(blocked) = connection.session.blocked.take() else { return };
+            let shared = Arc::clone(&worker.hub.shared);
+            turn(&shared.core, &mut worker.hub, &mut worker.random).leave_lines(&blocked);
+            worker.end_block(connection);
+            worker.out.append(reply);
+            worker.resume(connection);
+        });
+        self.deliver_pushes();
+    }
+
+    fn end_block(&mut self, connection: &Connection) {
+        connection.peer.client.blocked.store(false, Ordering::Relaxed);
+        self.hub.counts().blocked.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Ends a wait: at its timeout, or by CLIENT UNBLOCK (`Some`: whether with an error).
+    fn unblock(&mut self, id: u64, forced: Option<bool>) {
+        self.with_client(id, |worker, connection| {
+            let deadline =
+                connection.session.blocked.as_ref().and_then(|blocked| blocked.block.deadline_ms);
+            if forced.is_none() && deadline.is_none_or(|at| at > worker.hub.now_ms) {
+                return;
+            }
+            let shared = Arc::clone(&worker.hub.shared);
+            let mut turn = turn(&shared.core, &mut worker.hub, &mut worker.random);
+            let Some(blocked) = turn.end_wait(&mut connection.session) else { return };
+            worker.end_block(connection);
+            worker.out.set_resp3(connection.session.resp3);
+            if forced == Some(true) {
+                worker.out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+            } else {
+                (blocked.block.on_timeout)(&mut worker.out);
+            }
+            worker.resume(connection);
+        });
+        self.deliver_pushes();
+    }
+
+    fn unpause(&mut self) {
+        for index in std::mem::take(&mut self.paused) {
+            let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take)
+            else {
+                continue;
+            };
+            self.resume(&mut connection);
+            let open = self.finish_output(&mut connection).is_ok();
+            self.put_back(index, connection, open);
+        }
+        self.deliver_pushes();
+    }
+
+    // Time.
+
+    /// Once a millisecond: due keys and timeouts. Ten times a second: idle clients and the like.
+    fn tick(&mut self) {
+        let now = self.hub.now_ms;
+        if now == self.ticked_ms {
+            return;
+        }
+        self.ticked_ms = now;
+        let shared = Arc::clone(&self.hub.shared);
+        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) {
+            let mut session = Session::new(0);
+            let mut out = Writer::new(false);
+            let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
+            turn.expire_due(&mut session, &mut out, EXPIRE_MAX);
+            self.deliver_pushes();
+        }
+        while let Some(Reverse((deadline, id))) = self.deadlines.peek().copied() {
+            if deadline > now {
+                break;
+            }
+            self.deadlines.pop();
+            self.unblock(id, None);
+        }
+        let until = shared.pause.until_ms.load(Ordering::Relaxed);
+        if until != 0 && until <= now {
+            shared.pause.until_ms.store(0, Ordering::Relaxed);
+        }
+        if !self.paused.is_empty() && shared.pause.until_ms.load(Ordering::Relaxed) == 0 {
+            self.unpause();
+        }
+        if now - self.cron_ms >= 100 {
+            self.cron_ms = now;
+            self.cron();
+        }
+    }
+
+    fn cron(&mut self) {
+        let shared = Arc::clone(&self.hub.shared);
+        if self.hub.thread == 0 {
+            crate::sys::calibrate();
+            shared.sample(self.hub.now_ms);
+        }
+        let timeout_ms = shared.options.number(const { index_of("timeout") }) * 1000;
+        for index in 0..self.connections.len() {
+            let Some(connection) = &self.connections[index] else { continue };
+            let client = &connection.peer.client;
+            client.input_bytes.store(connection.input_bytes() as u64, Ordering::Relaxed);
+            let idle_ms = self.hub.now_ms - client.last_ms.load(Ordering::Relaxed);
+            let exempt =
+                connection.session.blocked.is_some() || connection.peer.subscriptions() > 0;
+            let is_idle = timeout_ms > 0 && idle_ms > timeout_ms && !exempt;
+            if is_idle || client.killed.load(Ordering::Relaxed) {
+                let connection = self.connections[index].take().expect("just seen");
+                self.close(index, connection);
+            }
+        }
+    }
+}
+
+fn turn<'a>(
+    core: &'a commands::engine::Core,
+    hub: &'a mut Hub,
+    random: &'a mut Random,
+) -> Turn<'a> {
+    Turn { core, thread: hub.thread, now_ms: hub.now_ms, random, host: hub }
+}
