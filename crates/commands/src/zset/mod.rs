@@ -641,6 +641,3 @@ fn zscan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     reply.finish(cx.out, next);
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;
