@@ -6,10 +6,15 @@
 pub mod basics;
 pub mod command;
 pub mod context;
+pub mod elements;
 pub mod engine;
 pub mod error;
+pub mod hash;
+pub mod list;
+pub mod long_double;
 pub mod pattern;
 pub mod registry;
+pub mod set;
 pub mod string;
 pub mod testing;
 pub mod transactions;
@@ -18,4 +23,11 @@ pub mod words;
 use command::Family;
 
 /// The families of this crate; the binary adds those of others.
-pub const FAMILIES: &[Family] = &[basics::FAMILY, string::FAMILY, transactions::FAMILY];
+pub const FAMILIES: &[Family] = &[
+    basics::FAMILY,
+    string::FAMILY,
+    list::FAMILY,
+    set::FAMILY,
+    hash::FAMILY,
+    transactions::FAMILY,
+];
