@@ -9,7 +9,9 @@ pub mod context;
 pub mod elements;
 pub mod engine;
 pub mod error;
+pub mod geo;
 pub mod hash;
+pub mod hyperloglog;
 pub mod list;
 pub mod long_double;
 pub mod pattern;
@@ -19,6 +21,7 @@ pub mod string;
 pub mod testing;
 pub mod transactions;
 pub mod words;
+pub mod zset;
 
 use command::Family;
 
@@ -29,5 +32,8 @@ pub const FAMILIES: &[Family] = &[
     list::FAMILY,
     set::FAMILY,
     hash::FAMILY,
+    zset::FAMILY,
+    geo::FAMILY,
+    hyperloglog::FAMILY,
     transactions::FAMILY,
 ];
