@@ -5,10 +5,18 @@
 
 pub mod command;
 pub mod context;
+pub mod databases;
 pub mod engine;
 pub mod error;
+pub mod expire;
+pub mod help;
+pub mod keys;
+pub mod memory;
+pub mod object;
 pub mod pattern;
 pub mod registry;
+pub mod scan;
+pub mod sort;
 pub mod string;
 pub mod testing;
 pub mod transactions;
@@ -17,4 +25,11 @@ pub mod words;
 use command::Family;
 
 /// The families of this crate; the binary adds those of others.
-pub const FAMILIES: &[Family] = &[string::FAMILY, transactions::FAMILY];
+pub const FAMILIES: &[Family] = &[
+    keys::FAMILY,
+    expire::FAMILY,
+    databases::FAMILY,
+    memory::FAMILY,
+    string::FAMILY,
+    transactions::FAMILY,
+];
