@@ -3,6 +3,8 @@
 //! A family is one module with a `FAMILY` constant and one line in [`FAMILIES`]; a command is one
 //! row in its family's table beside its handler.
 
+pub mod bitfield;
+pub mod bitmap;
 pub mod command;
 pub mod context;
 pub mod databases;
@@ -31,5 +33,6 @@ pub const FAMILIES: &[Family] = &[
     databases::FAMILY,
     memory::FAMILY,
     string::FAMILY,
+    bitmap::FAMILY,
     transactions::FAMILY,
 ];

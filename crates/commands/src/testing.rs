@@ -92,6 +92,19 @@ impl Client {
     pub fn reply<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Vec<u8> {
         let args = OwnedArgs::new(words);
         let mut out = Writer::new(self.session.resp3);
+        self.turn(|turn, session| turn.run(session, &mut out, args.args()));
+        out.to_vec()
+    }
+
+    /// Ends the client's wait, if it is blocked, as at its timeout; the reply's bytes.
+    pub fn time_out(&mut self) -> Option<Vec<u8>> {
+        let blocked = self.turn(|turn, session| turn.end_wait(session))?;
+        let mut out = Writer::new(self.session.resp3);
+        (blocked.block.on_timeout)(&mut out);
+        Some(out.to_vec())
+    }
+
+    fn turn<T>(&mut self, run: impl FnOnce(&mut Turn<'_>, &mut Session) -> T) -> T {
         let mut turn = Turn {
             core: &self.core,
             thread: 0,
@@ -99,8 +112,7 @@ impl Client {
             random: &mut self.random,
             host: &mut self.server,
         };
-        turn.run(&mut self.session, &mut out, args.args());
-        out.to_vec()
+        run(&mut turn, &mut self.session)
     }
 
     /// Runs a command and returns the keyspace events it caused, as `db:event:key`, if
