@@ -3,8 +3,10 @@
 //! A family is one module with a `FAMILY` constant and one line in [`FAMILIES`]; a command is one
 //! row in its family's table beside its handler.
 
+pub mod arguments;
 pub mod bitfield;
 pub mod bitmap;
+pub mod categories;
 pub mod command;
 pub mod context;
 pub mod databases;
@@ -12,6 +14,7 @@ pub mod engine;
 pub mod error;
 pub mod expire;
 pub mod help;
+pub mod introspect;
 pub mod keys;
 pub mod memory;
 pub mod object;
@@ -32,6 +35,7 @@ pub const FAMILIES: &[Family] = &[
     expire::FAMILY,
     databases::FAMILY,
     memory::FAMILY,
+    introspect::FAMILY,
     string::FAMILY,
     bitmap::FAMILY,
     transactions::FAMILY,
