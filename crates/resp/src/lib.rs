@@ -1,1 +1,2 @@
 //! Placeholder until the crate has content.
+pub mod reply;
