@@ -350,7 +350,8 @@ fn value(
     let Some(Element { bytes, kind, children }) = element(buffer, limits)? else {
         return Ok(None);
     };
-    let is_aggregate = matches!(kind, None | Some(Kind::Array | Kind::Set | Kind::Map | Kind::Push));
+    let is_aggregate =
+        matches!(kind, None | Some(Kind::Array | Kind::Set | Kind::Map | Kind::Push));
     if !is_aggregate {
         let kind = kind.unwrap_or(Kind::Null);
         return leaf(kind, &buffer[..bytes]).map(|leaf| Some((leaf, bytes)));
@@ -594,15 +595,15 @@ mod tests {
         assert_eq!(tree(b"(-123456789012345678901\r\n").as_bytes().unwrap().len(), 22);
         assert_eq!(tree(b"!5\r\nERR x\r\n"), Value::Error("ERR x".into()));
         assert_eq!(tree(b"=7\r\ntxt:abc\r\n"), Value::Verbatim(*b"txt", "abc".into()));
-        assert_eq!(tree(b"*2\r\n:1\r\n*0\r\n"), Value::Array(vec![
-            Value::Integer(1),
-            Value::Array(vec![])
-        ]));
+        assert_eq!(
+            tree(b"*2\r\n:1\r\n*0\r\n"),
+            Value::Array(vec![Value::Integer(1), Value::Array(vec![])])
+        );
         assert_eq!(tree(b"~1\r\n$1\r\na\r\n"), Value::Set(vec![bulk("a")]));
-        assert_eq!(tree(b"%1\r\n$1\r\na\r\n:1\r\n"), Value::Map(vec![(
-            bulk("a"),
-            Value::Integer(1)
-        )]));
+        assert_eq!(
+            tree(b"%1\r\n$1\r\na\r\n:1\r\n"),
+            Value::Map(vec![(bulk("a"), Value::Integer(1))])
+        );
         assert_eq!(tree(b">1\r\n$1\r\na\r\n"), Value::Push(vec![bulk("a")]));
         let attributed = tree(b"|1\r\n+ttl\r\n:9\r\n*1\r\n$1\r\na\r\n");
         assert_eq!(attributed.as_elements().unwrap(), [bulk("a")]);
