@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use crate::environment::Environment;
 use crate::interrupt;
-use crate::options::{Common, usage_error};
+use crate::options::{Common, command_line, usage_error};
 use crate::progress::Progress;
 use crate::random::Random;
 use crate::report;
@@ -217,6 +217,8 @@ pub struct Results {
     pub is_partial: bool,
     /// Where it ran.
     pub environment: Environment,
+    /// The command line, without passwords.
+    pub command: String,
     /// With which parameters.
     pub parameters: Vec<(String, String)>,
     /// What the cells are.
@@ -351,6 +353,7 @@ fn measure_all(
         summary: experiment.summary(),
         is_partial: samples.len() < turns.len(),
         environment,
+        command: command_line(),
         parameters: experiment.parameters(),
         cell_heading: experiment.cell_heading(),
         entries: entries(&samples, cells.len(), arms.len(), baseline),
@@ -408,7 +411,7 @@ fn shared_caveats(environment: &Environment, options: &Common) -> Vec<String> {
     if options.rounds() < 5 {
         let rounds = options.rounds();
         caveats.push(format!(
-            "{rounds} rounds: enough to see a difference of ten percent, not one of two. \
+            "Few rounds ({rounds}): enough to see a difference of ten percent, not one of two. \
              Use --rounds 10 for a claim."
         ));
     }

@@ -312,6 +312,10 @@ fn share(limit: Limit, index: usize, threads: usize) -> Limit {
 /// How many events are taken from the kernel at once.
 const EVENTS_MAX: usize = 1024;
 
+/// Open loop: a wait shorter than this is spent looking for events. To sleep and wake up again
+/// takes longer than it is precise, and would be counted as the server's latency.
+const SPIN_NS: u64 = 100_000;
+
 /// The token of the timer; connections have those below.
 const TIMER: Token = Token(usize::MAX - 1);
 
@@ -550,39 +554,47 @@ impl<'a> Worker<'a> {
         loop {
             let now_ns = self.now_ns();
             let is_over = now_ns >= end_ns;
-            if !is_over {
-                outstanding += self.send_due(&mut next, count, now_ns, &mut turn, &due_ns)?;
-            }
+            let horizon_ns = now_ns.min(end_ns);
+            outstanding += self.send_due(&mut next, count, horizon_ns, &mut turn, &due_ns)?;
             if outstanding == 0 && (next == count || is_over) {
                 break;
             }
             let has_room = outstanding < self.connections.len() * self.plan.pipeline;
             if next < count && has_room && !is_over {
                 let wait_ns = due_ns(next).saturating_sub(self.now_ns());
+                if wait_ns < SPIN_NS {
+                    self.look(&mut events)?;
+                    self.take_open_events(&events, &mut outstanding)?;
+                    continue;
+                }
                 self.timer.set(Duration::from_nanos(wait_ns))?;
             }
             self.wait(&mut events)?;
-            for event in &events {
-                let number = event.token().0;
-                if event.token() == TIMER {
-                    self.timer.clear();
-                    continue;
-                }
-                let connection = &mut self.connections[number];
-                connection.flush()?;
-                if event.is_readable() {
-                    let before = self.tally.replies;
-                    self.receive(number)?;
-                    outstanding -= (self.tally.replies - before) as usize;
-                }
-            }
-            self.show_progress();
+            self.take_open_events(&events, &mut outstanding)?;
         }
         self.tally.unsent = count - next;
         for index in next..count {
             let waited_ns = end_ns.saturating_sub(due_ns(index));
             self.tally.latency.saturating_record(waited_ns);
         }
+        Ok(())
+    }
+
+    fn take_open_events(&mut self, events: &Events, outstanding: &mut usize) -> Result<(), Error> {
+        for event in events {
+            let number = event.token().0;
+            if event.token() == TIMER {
+                self.timer.clear();
+                continue;
+            }
+            self.connections[number].flush()?;
+            if event.is_readable() {
+                let before = self.tally.replies;
+                self.receive(number)?;
+                *outstanding -= (self.tally.replies - before) as usize;
+            }
+        }
+        self.show_progress();
         Ok(())
     }
 
@@ -630,6 +642,15 @@ impl<'a> Worker<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Takes the events that are there, without waiting.
+    #[inline]
+    fn look(&mut self, events: &mut Events) -> Result<(), Error> {
+        match self.poll.poll(events, Some(Duration::ZERO)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error.into()),
+            _ => Ok(()),
         }
     }
 

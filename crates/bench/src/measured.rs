@@ -123,7 +123,8 @@ fn sample_of(outcome: &Outcome, plan: &Plan<'_>) -> Sample {
         values.insert("send_p50_us", from_send.value_at_percentile(50.0) as f64 / 1e3);
         values.insert("send_p99_us", from_send.value_at_percentile(99.0) as f64 / 1e3);
         values.insert("unsent", outcome.unsent as f64);
-        if outcome.unsent > 0 {
+        // The very last may fall due as the time ends.
+        if outcome.unsent > 10 {
             let note = "could not keep up with the rate: requests that were due stayed unsent; \
                         their wait is in the latencies.";
             sample.notes.push(note.into());

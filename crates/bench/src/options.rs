@@ -191,6 +191,28 @@ fn parse_pid(text: &str) -> Result<(String, u32), String> {
     Ok((name.to_owned(), pid))
 }
 
+/// The command line for the report, with logins left out.
+pub fn command_line() -> String {
+    let words: Vec<String> = std::env::args().enumerate().map(shown_word).collect();
+    words.join(" ")
+}
+
+fn shown_word((index, word): (usize, String)) -> String {
+    if index == 0 {
+        // Where the program lies is nobody's business.
+        return word.rsplit('/').next().unwrap_or_default().to_owned();
+    }
+    let Some((name, rest)) = word.split_once('=') else { return word };
+    // `--target=a=secret@host` and `a=secret@host`: a login ends at the last @.
+    match rest.rsplit_once('@') {
+        Some((login, address)) => match login.split_once('=') {
+            Some((target, _)) if name.starts_with("--") => format!("{name}={target}=***@{address}"),
+            _ => format!("{name}=***@{address}"),
+        },
+        None => word,
+    }
+}
+
 /// Says in one line what is wrong with the arguments.
 pub fn usage_error(experiment: &str, what: &str) -> ExitCode {
     eprintln!("forebay bench {experiment}: {what}");
@@ -209,6 +231,15 @@ mod tests {
         for text in ["", "x", "3d", "-1s", "1e9s", "nan", "inf"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn command_line_hides_logins() {
+        let shown = |word: &str| shown_word((1, word.to_owned()));
+        assert_eq!(shown("a=pw@h:1"), "a=***@h:1");
+        assert_eq!(shown("--target=a=u:p=w@h:1"), "--target=a=***@h:1");
+        assert_eq!(shown("a=h:1"), "a=h:1");
+        assert_eq!(shown_word((0, "/x/y/forebay".into())), "forebay");
     }
 
     #[test]

@@ -375,10 +375,13 @@ impl Workload {
         }
     }
 
-    /// The same requests for a server that answers `+OK` to everything.
+    /// Requests of the same length for a server that answers `+OK` once for each `*`.
     pub fn for_null_server(mut self) -> Self {
         for template in &mut self.templates {
             template.expect = Expect::Exactly("+OK\r\n");
+            for byte in template.bytes.iter_mut().skip(1).filter(|byte| **byte == b'*') {
+                *byte = b'+';
+            }
         }
         self
     }
@@ -471,11 +474,12 @@ impl Workload {
         if good {
             return Verdict::Good(reply.bytes);
         }
-        let shown = text[..text.len().min(120)].escape_ascii();
+        let text = text.strip_suffix(b"\r\n").unwrap_or(text);
+        let shown = text[..text.len().min(120)].escape_ascii().to_string().replace("\\'", "'");
         let why = match expect {
             _ if reply.kind.is_error() => format!("error reply {shown}"),
             Expect::Exactly(wanted) => {
-                format!("got {shown}, expected {}", wanted.escape_default())
+                format!("got {shown}, expected {}", wanted.trim_end())
             }
             Expect::Value => format!("got {shown}, expected the value of key {}", sent.number),
             other => format!("got {shown}, expected {other:?}"),

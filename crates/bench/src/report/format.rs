@@ -12,6 +12,23 @@ pub fn value(value: f64, unit: Unit) -> String {
     }
 }
 
+/// A value at a tick of an axis: without digits that say nothing.
+pub fn tick(number: f64, unit: Unit) -> String {
+    let text = value(number, unit);
+    let (digits, suffix) = text.split_once(' ').unwrap_or((&text, ""));
+    let digits = match digits.contains('.') {
+        true => digits.trim_end_matches('0').trim_end_matches('.'),
+        false => digits,
+    };
+    if number == 0.0 || suffix.is_empty() { digits.into() } else { format!("{digits} {suffix}") }
+}
+
+/// A value beside a mark, where the axis tells the unit.
+pub fn label(number: f64, unit: Unit) -> String {
+    let text = value(number, unit);
+    text.strip_suffix(" µs").unwrap_or(&text).to_owned()
+}
+
 /// Three digits and a prefix: `999`, `12.3 k`, `1.23 M`.
 pub fn si(value: f64) -> String {
     let (scaled, prefix) = match value.abs() {
@@ -78,12 +95,12 @@ pub fn comparison(comparison: &Comparison, better: Better) -> String {
                 format!("{sign}{:.0}", change.abs())
             };
             match ratio.count {
-                1 => format!("{} %", percent(ratio.mean)),
-                _ => format!("{} % [{}, {}]", percent(ratio.mean), percent(low), percent(high)),
+                1 => format!("{} %", percent(ratio.median)),
+                _ => format!("{} % [{}, {}]", percent(ratio.median), percent(low), percent(high)),
             }
         }
-        _ if ratio.count == 1 => format!("×{:.2}", ratio.mean),
-        _ => format!("×{:.2} [{low:.2}, {high:.2}]", ratio.mean),
+        _ if ratio.count == 1 => format!("×{:.2}", ratio.median),
+        _ => format!("×{:.2} [{low:.2}, {high:.2}]", ratio.median),
     }
 }
 
@@ -104,6 +121,16 @@ mod tests {
         assert_eq!(microseconds(2e6), "2.00 s");
         assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(grouped(12), "12");
+    }
+
+    #[test]
+    fn ticks_and_labels() {
+        assert_eq!(tick(0.0, Unit::Microseconds), "0");
+        assert_eq!(tick(50.0, Unit::Microseconds), "50 µs");
+        assert_eq!(tick(2500.0, Unit::Microseconds), "2.5 ms");
+        assert_eq!(tick(1e6, Unit::PerSecond), "1 M");
+        assert_eq!(tick(500.0, Unit::PerSecond), "500");
+        assert_eq!(label(0.78, Unit::Microseconds), "0.78");
     }
 
     #[test]
