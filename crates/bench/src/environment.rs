@@ -109,10 +109,15 @@ fn describe(target: &Target, timeout: Duration) -> Result<Server, Error> {
     if target.kind == TargetKind::Null {
         return Ok(server);
     }
-    let info = client.command(&["INFO"])?;
-    let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
-    server.version = version(&info);
-    // A server without CONFIG can still be measured.
+    // A server without INFO can still be measured, one that wants a password cannot.
+    client.command(&["PING"])?;
+    if let Ok(info) = client.command(&["INFO"]) {
+        let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
+        server.version = version(&info);
+    } else {
+        server.version = "unknown".into();
+    }
+    // Nor is CONFIG needed.
     let mut config = |name: &str| -> Option<String> {
         let reply = client.command(&["CONFIG", "GET", name]).ok()?;
         let value = reply.as_elements()?.get(1)?.as_bytes()?.to_vec();

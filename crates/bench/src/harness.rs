@@ -305,7 +305,8 @@ fn measure_all(
     let mut failures = Vec::new();
     for (index, &turn) in turns.iter().enumerate() {
         // Rounds are whole: an interrupt takes effect where the next begins.
-        let is_new_round = index == 0 || turns[index - 1].round != turn.round;
+        let place = |turn: &Turn| (turn.cell, turn.round);
+        let is_new_round = index == 0 || place(&turns[index - 1]) != place(&turn);
         if is_new_round && interrupt::is_requested() {
             break;
         }

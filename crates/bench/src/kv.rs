@@ -190,12 +190,21 @@ impl Experiment for Kv {
     }
 
     fn charts(&self) -> Vec<Chart> {
-        vec![
-            Chart::Bars("ops_per_s"),
-            Chart::Bars("server_cpu_us"),
-            Chart::Percentiles,
-            Chart::Drift("ops_per_s"),
-        ]
+        match self.pace() {
+            Pace::Closed => vec![
+                Chart::Bars("ops_per_s"),
+                Chart::Bars("server_cpu_us"),
+                Chart::Percentiles,
+                Chart::Drift("ops_per_s"),
+            ],
+            // The throughput of an open loop is what was asked for.
+            Pace::Open(_) => vec![
+                Chart::Percentiles,
+                Chart::Bars("p99_us"),
+                Chart::Bars("server_cpu_us"),
+                Chart::Drift("p99_us"),
+            ],
+        }
     }
 
     fn parameters(&self) -> Vec<(String, String)> {

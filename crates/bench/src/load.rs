@@ -551,11 +551,15 @@ impl<'a> Worker<'a> {
         let mut next = 0;
         let mut outstanding = 0;
         let mut turn = 0;
+        let mut is_over = false;
         loop {
             let now_ns = self.now_ns();
-            let is_over = now_ns >= end_ns;
-            let horizon_ns = now_ns.min(end_ns);
-            outstanding += self.send_due(&mut next, count, horizon_ns, &mut turn, &due_ns)?;
+            if !is_over {
+                // Once more at the end, for what fell due in the last moment.
+                is_over = now_ns >= end_ns;
+                let horizon_ns = now_ns.min(end_ns);
+                outstanding += self.send_due(&mut next, count, horizon_ns, &mut turn, &due_ns)?;
+            }
             if outstanding == 0 && (next == count || is_over) {
                 break;
             }

@@ -1,6 +1,9 @@
 //! The load generator against servers of this test: counts are exact, wrong replies are found, a
 //! stall is seen by the open loop, and a server that goes away ends the run.
 
+// The lint's leave for tests does not reach the functions that tests share.
+#![allow(clippy::unwrap_used)]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -161,4 +164,25 @@ fn replies_nobody_asked_for_fail_the_run() {
     (plan.clients, plan.threads) = (1, 1);
     let error = load::run(&plan, |_| ()).unwrap_err().to_string();
     assert!(error.contains("more replies"), "{error}");
+}
+
+#[test]
+fn a_rate_that_cannot_be_kept_ends_in_time_and_is_told() {
+    let target = server(|_, stream| {
+        thread::sleep(Duration::from_millis(5));
+        let _ = stream.write_all(b"+PONG\r\n");
+    });
+    let load = workload(&["ping"]);
+    let mut plan = plan(&target, &load);
+    (plan.clients, plan.threads, plan.pipeline) = (1, 1, 1);
+    plan.pace = Pace::Open(10_000.0);
+    plan.limit = Limit::Time(Duration::from_millis(200));
+    let began = Instant::now();
+    let outcome = load::run(&plan, |_| ()).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2));
+    assert_eq!(outcome.replies + outcome.unsent, 2000);
+    assert!(outcome.unsent > 1500, "{}", outcome.unsent);
+    // Those that were never sent count, with the time that they waited.
+    assert_eq!(outcome.latency.len(), 2000);
+    assert!(outcome.latency.value_at_percentile(50.0) > 50_000_000);
 }

@@ -19,6 +19,8 @@ use std::fmt::Write;
 /// How many series have their own colour.
 pub const SERIES_MAX: usize = 8;
 
+const LEGEND_ROW_HEIGHT: f64 = 22.0;
+
 /// How values are laid out along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
@@ -168,9 +170,9 @@ struct Frame {
 }
 
 impl Frame {
-    fn of(size: Size, has_legend: bool, bottom: f64) -> Frame {
+    fn of(size: Size, legend_rows: usize, bottom: f64) -> Frame {
         let (left, right) = (66.0, 22.0);
-        let top = if has_legend { 58.0 } else { 30.0 };
+        let top = 34.0 + LEGEND_ROW_HEIGHT * legend_rows as f64;
         Frame { left, top, width: size.width - left - right, height: size.height - top - bottom }
     }
 
@@ -186,11 +188,9 @@ impl Frame {
 /// A chart of lines or dots.
 pub fn lines(series: &[Series], x: &Axis, y: &Axis, drawing: Drawing, size: Size) -> String {
     let mut out = open(size, &format!("{} by {}", y.label, x.label));
-    let has_legend = series.len() > 1;
-    let frame = Frame::of(size, has_legend, 50.0);
-    if has_legend {
-        legend(&mut out, series, &frame, drawing != Drawing::Lines, drawing != Drawing::Markers);
-    }
+    let rows = legend_rows(series, size.width);
+    let frame = Frame::of(size, rows.len(), 50.0);
+    legend(&mut out, &rows, &frame, drawing != Drawing::Lines, drawing != Drawing::Markers);
     y_axis(&mut out, &frame, y);
     x_ticks(&mut out, &frame, x);
     for one in series {
@@ -228,11 +228,9 @@ pub fn lines(series: &[Series], x: &Axis, y: &Axis, drawing: Drawing, size: Size
 /// A chart of grouped bars. A mark's `x` is the index of its group.
 pub fn bars(groups: &[String], series: &[Series], y: &Axis, size: Size) -> String {
     let mut out = open(size, &y.label);
-    let has_legend = series.len() > 1;
-    let frame = Frame::of(size, has_legend, 30.0);
-    if has_legend {
-        legend(&mut out, series, &frame, false, false);
-    }
+    let rows = legend_rows(series, size.width);
+    let frame = Frame::of(size, rows.len(), 30.0);
+    legend(&mut out, &rows, &frame, false, false);
     y_axis(&mut out, &frame, y);
     let group_width = frame.width / groups.len().max(1) as f64;
     let bar_width = (group_width * 0.78 / series.len().max(1) as f64).min(64.0);
@@ -350,39 +348,69 @@ fn x_ticks(out: &mut String, frame: &Frame, axis: &Axis) {
         write!(out, "<text class=\"axis middle\" x=\"{x:.1}\" y=\"{label_y:.1}\">{label}</text>");
 }
 
-fn legend(out: &mut String, series: &[Series], frame: &Frame, has_marker: bool, has_line: bool) {
-    let mut x = frame.left;
-    let y = 16.0;
+/// The series by rows of the legend, each with its place; no rows for a single series.
+fn legend_rows(series: &[Series], width: f64) -> Vec<Vec<(f64, &Series)>> {
+    if series.len() < 2 {
+        return Vec::new();
+    }
+    let mut rows = vec![Vec::new()];
+    let mut x = 0.0;
     for one in series {
-        let class = format!("s{}", one.colour % SERIES_MAX);
-        let dash = if one.is_dashed { " dashed" } else { "" };
-        let _ = match (has_line, has_marker) {
-            (false, false) => write!(
-                out,
-                "<rect class=\"swatch {class}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"13\" \
-                 height=\"13\" rx=\"3\"/>",
-                y - 7.0
-            ),
-            _ => Ok(()),
-        };
-        if has_line {
-            let end = x + 24.0;
-            let _ =
-                write!(out, "<path class=\"line {class}{dash}\" d=\"M{x:.1} {y:.1}H{end:.1}\"/>");
+        let item = 56.0 + one.name.chars().count() as f64 * 7.0;
+        if x > 0.0 && x + item > width - 80.0 {
+            rows.push(Vec::new());
+            x = 0.0;
         }
-        if has_marker {
-            let d = marker(one.colour, x + if has_line { 12.0 } else { 6.0 }, y);
-            let _ = write!(out, "<path class=\"marker {class}\" d=\"{d}\"/>");
+        if let Some(row) = rows.last_mut() {
+            row.push((x, one));
         }
-        let text_x = x + if has_line { 32.0 } else { 20.0 };
-        let name = escape(&one.name);
+        x += item;
+    }
+    rows
+}
+
+fn legend(
+    out: &mut String,
+    rows: &[Vec<(f64, &Series)>],
+    frame: &Frame,
+    has_marker: bool,
+    has_line: bool,
+) {
+    for (row, items) in rows.iter().enumerate() {
+        let y = 14.0 + row as f64 * LEGEND_ROW_HEIGHT;
+        for (place, one) in items {
+            legend_item(out, one, (frame.left + place, y), has_marker, has_line);
+        }
+    }
+}
+
+fn legend_item(
+    out: &mut String,
+    series: &Series,
+    (x, y): (f64, f64),
+    has_marker: bool,
+    has_line: bool,
+) {
+    let class = format!("s{}", series.colour % SERIES_MAX);
+    if has_line {
+        let dash = if series.is_dashed { " dashed" } else { "" };
+        let end = x + 24.0;
+        let _ = write!(out, "<path class=\"line {class}{dash}\" d=\"M{x:.1} {y:.1}H{end:.1}\"/>");
+    }
+    if has_marker {
+        let d = marker(series.colour, x + if has_line { 12.0 } else { 6.0 }, y);
+        let _ = write!(out, "<path class=\"marker {class}\" d=\"{d}\"/>");
+    }
+    if !has_line && !has_marker {
+        let top = y - 7.0;
         let _ = write!(
             out,
-            "<text class=\"legend\" x=\"{text_x:.1}\" y=\"{:.1}\">{name}</text>",
-            y + 4.5
+            "<rect class=\"swatch {class}\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"13\" height=\"13\" \
+             rx=\"3\"/>"
         );
-        x = text_x + one.name.chars().count() as f64 * 7.4 + 24.0;
     }
+    let (x, y, name) = (x + if has_line { 32.0 } else { 20.0 }, y + 4.5, escape(&series.name));
+    let _ = write!(out, "<text class=\"legend\" x=\"{x:.1}\" y=\"{y:.1}\">{name}</text>");
 }
 
 /// The area between smallest and largest measurement of a line.
