@@ -399,11 +399,18 @@ fn shared_caveats(environment: &Environment, options: &Common) -> Vec<String> {
     if environment.build == "debug" {
         caveats.push("The load generator was built without optimisation (debug).".into());
     }
-    let persistence: Vec<&str> =
-        environment.servers.iter().map(|server| server.persistence.as_str()).collect();
-    if persistence.windows(2).any(|pair| pair[0] != pair[1]) {
-        let list: Vec<String> = environment
-            .servers
+    let load = environment.load_average.split(' ').next().and_then(|load| load.parse::<f64>().ok());
+    if load.is_some_and(|load| load > environment.cores as f64 / 4.0) {
+        caveats.push(format!(
+            "The machine was not idle: its load average was {} at the start. Throughput and \
+             latencies suffer from that, CPU per operation less.",
+            environment.load_average
+        ));
+    }
+    // The null server keeps nothing by nature.
+    let servers: Vec<_> = environment.servers.iter().filter(|s| s.name != "null").collect();
+    if servers.windows(2).any(|pair| pair[0].persistence != pair[1].persistence) {
+        let list: Vec<String> = servers
             .iter()
             .map(|server| format!("{}: {}", server.name, server.persistence))
             .collect();

@@ -34,7 +34,7 @@ pub mod workload;
 
 use std::process::ExitCode;
 
-/// Arguments of `forebay bench`.
+/// Measure servers side by side, with every reply checked.
 #[derive(clap::Args, Clone, Debug)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -62,7 +62,13 @@ pub fn run(args: BenchArgs) -> ExitCode {
 /// One plain line for arguments that clap refuses, for the binary to print before it exits with
 /// [`options::EXIT_USAGE`]. Help and version are not errors and are left to clap.
 pub fn usage_line(error: &clap::Error) -> String {
+    use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingSubcommand};
+    if matches!(error.kind(), DisplayHelpOnMissingArgumentOrSubcommand | MissingSubcommand) {
+        return "a command is missing; --help lists them".into();
+    }
+    // The message ends at the first blank line; hints and usage follow.
     let text = error.to_string();
-    let first = text.lines().next().unwrap_or("bad arguments");
-    first.strip_prefix("error: ").unwrap_or(first).to_owned()
+    let message = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let message = message.collect::<Vec<_>>().join(" ");
+    message.strip_prefix("error: ").unwrap_or(&message).to_owned()
 }

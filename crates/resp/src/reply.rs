@@ -3,8 +3,7 @@
 //! Two forms share one grammar:
 //!
 //! * [`Scanner`] finds where replies end and of which kind they are, and builds nothing. A load
-//!   generator counts with it; it looks at each byte of a reply's frame at most a few times, however
-//!   the bytes were cut by the network.
+//!   generator counts with it. It resumes where it stopped, however the network cut the bytes.
 //! * [`Value`] is a reply as a tree, for clients that show or inspect it; [`parse`] builds one.
 //!
 //! ```text

@@ -400,7 +400,10 @@ fn percentile_charts(results: &Results) -> String {
         let x =
             Axis { label: "percentile".into(), scale: Scale::Log, min: 1.0, max: rarest, ticks };
         let y = Axis::log("latency", &all_values(&series), |v| format::tick(v, Unit::Microseconds));
-        let size = Size { width: 490.0, height: 300.0 };
+        // Each line of an open loop has a row of the legend to itself.
+        let is_open = series.iter().any(|series| series.is_dashed);
+        let legend_rows = if is_open { series.len() } else { 1 };
+        let size = Size { width: 490.0, height: 278.0 + 22.0 * legend_rows as f64 };
         let chart = svg::lines(&series, &x, &y, Drawing::Lines, size);
         let _ = write!(out, "<div><h3>{}</h3>{chart}</div>", escape(&place.label));
     }
@@ -448,7 +451,8 @@ fn metric_table(out: &mut String, results: &Results, metric: &Metric) {
         let versus = entry.versus_baseline.get(metric.key);
         let _ = write!(
             out,
-            "<td>{}</td><td>{} ± {}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"vs\">{}</td></tr>",
+            "<td>{}</td><td>{} ± {}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td class=\"vs\">{}</td></tr>",
             value(summary.median),
             value(summary.mean),
             value(summary.deviation),
