@@ -338,14 +338,7 @@ fn measure_all(
     }
     let mut caveats = experiment.caveats();
     caveats.extend(shared_caveats(&environment, options));
-    for (turn, sample) in &samples {
-        for note in &sample.notes {
-            let note = format!("{} · {}: {note}", cells[turn.cell].label, arms[turn.arm]);
-            if !caveats.contains(&note) {
-                caveats.push(note);
-            }
-        }
-    }
+    caveats.extend(notes(&samples, &cells, &arms));
     let baseline = options.baseline.as_ref();
     let baseline = baseline.and_then(|name| arms.iter().position(|arm| arm == name)).unwrap_or(0);
     Results {
@@ -366,6 +359,20 @@ fn measure_all(
         failures,
         caveats,
     }
+}
+
+/// What samples have to say, each thing once.
+fn notes(samples: &[(Turn, Sample)], cells: &[Cell], arms: &[String]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (turn, sample) in samples {
+        for note in &sample.notes {
+            let note = format!("{} · {}: {note}", cells[turn.cell].label, arms[turn.arm]);
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    notes
 }
 
 /// The order of measurements: cell by cell, round by round, the arms in alternating order.

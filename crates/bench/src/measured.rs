@@ -113,9 +113,8 @@ fn sample_of(outcome: &Outcome, plan: &Plan<'_>) -> Sample {
             sample.notes.push(note.into());
         }
     }
-    let values = &mut sample.values;
     if outcome.empty > 0 {
-        values.insert("empty", outcome.empty as f64);
+        sample.values.insert("empty", outcome.empty as f64);
         sample.notes.push("ran empty: part of the replies were nil, which is cheaper.".into());
     }
     if let Some(from_send) = &outcome.from_send {

@@ -19,8 +19,8 @@ pub const EXIT_USAGE: u8 = 2;
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Every experiment")]
 pub struct Common {
-    /// Server to measure, repeatable: NAME=HOST:PORT, NAME=/unix/socket, NAME=PASSWORD@..., NAME=USER:PASSWORD@...
-    /// [default: server=127.0.0.1:6379]
+    /// Server to measure, repeatable: NAME=HOST:PORT, NAME=/unix/socket, NAME=PASSWORD@...,
+    /// NAME=USER:PASSWORD@... [default: server=127.0.0.1:6379]
     #[arg(long = "target", value_name = "NAME=ADDRESS")]
     pub targets: Vec<Target>,
     /// Also measure the built-in null server, which parses nothing and answers +OK.

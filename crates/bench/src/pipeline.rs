@@ -119,8 +119,8 @@ impl Experiment for Ladder {
             count => format!("{count} connections send"),
         };
         format!(
-            "{clients} SET or GET, chosen by a coin, so many at a time as the pipeline is deep; the \
-             next batch waits for all replies. Counted are replies received, each checked."
+            "{clients} SET or GET, chosen by a coin, so many at a time as the pipeline is deep; \
+             the next batch waits for all replies. Counted are replies received, each checked."
         )
     }
 
