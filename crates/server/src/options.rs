@@ -153,7 +153,6 @@ impl Options {
 fn parse(row: &Row, words: &[&str]) -> Result<(String, i64), String> {
     let one = || match words {
         [word] => Ok(*word),
-        [] if matches!(row.kind, Kind::Text) => Ok(""),
         _ => Err("wrong number of arguments".to_string()),
     };
     let bounds = |number: i64, low: i64, high: i64| {
@@ -185,7 +184,7 @@ fn parse(row: &Row, words: &[&str]) -> Result<(String, i64), String> {
             })?;
             Ok((names[place].into(), place as i64))
         }
-        Kind::Text => Ok((one()?.into(), 0)),
+        Kind::Text => Ok((words.join(" "), 0)),
         Kind::Words(check) => Ok((check(words)?, 0)),
     }
 }

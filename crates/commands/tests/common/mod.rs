@@ -151,6 +151,7 @@ impl Server {
             Some(ValueRef::List(list)) => list.encoding(),
             Some(ValueRef::Set(set)) => set.encoding(),
             Some(ValueRef::Hash(hash)) => hash.encoding(),
+            Some(ValueRef::Zset(set)) => set.encoding(),
             _ => "none",
         }
     }
