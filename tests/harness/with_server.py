@@ -11,6 +11,7 @@ Exits as the command does; 1 where the server died meanwhile or did not end by i
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 
@@ -29,6 +30,8 @@ def main():
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         parser.error("no command to run")
+    # So that the clean-up below also runs where a time limit ends this program.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     server = Server(
         arguments.server,
         options=dict(option.split("=", 1) for option in arguments.option),
