@@ -63,7 +63,8 @@ class Server:
     def __init__(self, binary=None, options=None, tls=False, password=None, unix_socket=False):
         self.binary = shutil.which(binary or default_binary()) or ""
         if not self.binary:
-            raise SystemExit(f"no server at {binary or default_binary()}: build it, or say --server")
+            wanted = binary or default_binary()
+            raise SystemExit(f"no server at {wanted}: build it, or say --server")
         self.extra_options = dict(options or {})
         self.password = password
         self.has_tls = tls
