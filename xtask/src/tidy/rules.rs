@@ -191,8 +191,8 @@ fn unsafe_places(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Each unsafe block and implementation stands under a `// SAFETY:` comment. What an unsafe function
-/// asks of its callers stands in its documentation, which is clippy's to see to.
+/// Each unsafe block and implementation stands under a `// SAFETY:` comment. What an unsafe
+/// function asks of its callers stands in its documentation, which is clippy's to see to.
 fn safety_words(source: &Source, findings: &mut Vec<Finding>) {
     for (index, line) in source.code.iter().enumerate() {
         let is_function = line.contains("unsafe fn") || line.contains("unsafe extern");
