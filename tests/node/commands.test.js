@@ -55,17 +55,22 @@ for (const protocol of [2, 3]) {
     test('publish and subscribe, by channel, pattern and shard channel', async (context) => {
       const heard = []
       const listener = await connect({ protocol })
-      context.after(() => listener.close())
-      await listener.subscribe('news', (message, channel) => heard.push([channel, message]))
-      await listener.pSubscribe('w*', (message, channel) => heard.push([channel, message]))
-      await listener.sSubscribe('shard', (message, channel) => heard.push([channel, message]))
+      context.after(() => listener.destroy())
+      let tell
+      const allHeard = new Promise((resolve) => (tell = resolve))
+      const hear = (message, channel) => {
+        if (heard.push([channel, message]) === 3) tell()
+      }
+      await listener.subscribe('news', hear)
+      await listener.pSubscribe('w*', hear)
+      await listener.sSubscribe('shard', hear)
       assert.equal(await client.publish('news', '1'), 1)
       assert.equal(await client.publish('weather', '2'), 1)
       assert.equal(await client.sPublish('shard', '3'), 1)
       assert.equal(await client.publish('nobody', '4'), 0)
-      await listener.ping()
+      await allHeard
       assert.deepEqual(heard, [['news', '1'], ['weather', '2'], ['shard', '3']])
-      await listener.unsubscribe()
+      await listener.unsubscribe('news')
       assert.equal(await client.publish('news', '5'), 0)
     })
 
