@@ -153,8 +153,8 @@ def main():
     server = Server(options.server)
     server.remove_folder()
     report = Report(
-        "redis-py", "Forebay" if server.is_forebay else f"{server.binary}", server.is_forebay,
-        FLOOR_PERCENT, [*groups, left_out], read_list(HERE / "redis_py_failures.txt"),
+        "redis-py", server.name, server.is_forebay, FLOOR_PERCENT, [*groups, left_out],
+        read_list(HERE / "redis_py_failures.txt"),
     )
     return report.finish(options.update)
 

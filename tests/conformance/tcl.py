@@ -254,8 +254,8 @@ def main():
     for unit in SPAWNED_UNITS if options.spawn else []:
         groups.append(run_unit(unit, server, skip_list, options, is_spawned=True))
     report = Report(
-        "tcl", "Forebay" if server.is_forebay else f"{server.binary}", server.is_forebay,
-        FLOOR_PERCENT, groups, read_list(HERE / "tcl_failures.txt"),
+        "tcl", server.name, server.is_forebay, FLOOR_PERCENT, groups,
+        read_list(HERE / "tcl_failures.txt"),
     )
     if options.update and options.units:
         parser.error("--update wants a run of all units")

@@ -83,6 +83,11 @@ class Server:
         return pathlib.Path(self.binary).resolve().name == "forebay"
 
     @property
+    def name(self):
+        """What reports call it: Forebay, or the other program's own name."""
+        return "Forebay" if self.is_forebay else pathlib.Path(self.binary).name
+
+    @property
     def log_path(self):
         return self.folder / "server.log"
 

@@ -36,7 +36,7 @@ for (const protocol of [2, 3]) {
       assert.deepEqual(await client.lRange('l', 0, -1), ['1', '2', '3'])
       assert.equal(await client.sAdd('set', ['a', 'b', 'a']), 2)
       assert.deepEqual([...(await client.sMembers('set'))].sort(), ['a', 'b'])
-      const members = [{ value: 'low', score: 0.1 }, { value: 'high', score: Infinity }]
+      const members = [{ value: 'low', score: 0.5 }, { value: 'high', score: Infinity }]
       assert.equal(await client.zAdd('z', members), 2)
       assert.deepEqual(await client.zRangeWithScores('z', 0, -1), members)
       assert.equal(await client.zScore('z', 'high'), Infinity)
