@@ -8,8 +8,8 @@
 //! The elements are Redis's ([`listpack`]); the headers are ours. A [`Packed`] is as tight as can
 //! be: eight bytes to hold, a header of six, no end mark, and no capacity, because the block
 //! always has exactly the size that jemalloc would give anyway ([`size_class`]), so that most
-//! insertions need no call to the allocator. A `Node` (`node.rs`) is a part of a long list: it has room at both
-//! ends, so that a push at either end moves nothing.
+//! insertions need no call to the allocator. A `Node` (`node.rs`) is a part of a long list: it has
+//! room at both ends, so that a push at either end moves nothing.
 //!
 //! Places in a block are byte offsets into [`Block::bytes`]. A wrong offset gives nonsense or a
 //! panic; it never reads or writes outside of the block.
