@@ -108,6 +108,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns or stores the members within a distance of a position.",
             complexity: SEARCH_COST,
             since: "3.2.0",
+            deprecated: Some(("6.2.0", "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS")),
             ..Command::DEFAULT
         },
         Command {
@@ -120,6 +121,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the members within a distance of a position.",
             complexity: SEARCH_COST,
             since: "3.2.10",
+            deprecated: Some(("6.2.0", "GEOSEARCH with BYRADIUS")),
             ..Command::DEFAULT
         },
         Command {
@@ -132,6 +134,10 @@ pub const FAMILY: Family = Family {
             summary: "Returns or stores the members within a distance of another.",
             complexity: SEARCH_COST,
             since: "3.2.0",
+            deprecated: Some((
+                "6.2.0",
+                "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS and FROMMEMBER",
+            )),
             ..Command::DEFAULT
         },
         Command {
@@ -144,6 +150,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the members within a distance of another.",
             complexity: SEARCH_COST,
             since: "3.2.10",
+            deprecated: Some(("6.2.0", "GEOSEARCH with BYRADIUS and FROMMEMBER")),
             ..Command::DEFAULT
         },
     ],

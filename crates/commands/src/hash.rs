@@ -42,6 +42,7 @@ pub const FAMILY: Family = Family {
             summary: "Sets fields of a hash; HSET's old name.",
             complexity: "O(N), N = fields set",
             since: "2.0.0",
+            deprecated: Some(("4.0.0", "HSET with several fields")),
             ..Command::DEFAULT
         },
         Command {
@@ -84,6 +85,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns all fields of a hash with their values.",
             complexity: "O(N), N = fields",
             since: "2.0.0",
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -95,6 +97,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns all fields of a hash.",
             complexity: "O(N), N = fields",
             since: "2.0.0",
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -106,6 +109,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the values of all fields of a hash.",
             complexity: "O(N), N = fields",
             since: "2.0.0",
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -178,6 +182,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns random fields of a hash.",
             complexity: "O(N), N = fields returned",
             since: "6.2.0",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -189,6 +194,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the fields of a hash bit by bit.",
             complexity: "O(1) for each call, O(N) for all, N = fields",
             since: "2.8.0",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
     ],

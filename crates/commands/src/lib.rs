@@ -53,7 +53,6 @@ pub const FAMILIES: &[Family] = &[
     databases::FAMILY,
     memory::FAMILY,
     introspect::FAMILY,
-    string::FAMILY,
     bitmap::FAMILY,
     transactions::FAMILY,
 ];

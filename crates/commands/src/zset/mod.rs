@@ -22,8 +22,8 @@ use keyspace::value::Value;
 use resp::{Args, Writer, number};
 
 use crate::command::{
-    BLOCKING, Command, DENY_OOM, FAST, Family, Flags, Group, KeySpec, NO_SCRIPT, OW, READONLY, RM,
-    RO, RO_META, RW, RW_TAKE, RW_UPDATE, WRITE, at, counted, first, range as words_from,
+    BLOCKING, Command, DENY_OOM, FAST, Family, Flags, Group, KeySpec, OW, READONLY, RM, RO,
+    RO_META, RW, RW_TAKE, RW_UPDATE, WRITE, at, counted, first, range as words_from,
 };
 use crate::context::Context;
 use crate::elements::{self, Draw, ScanReply, empty_scan};
@@ -35,7 +35,7 @@ const WRITE_FAST: Flags = WRITE.with(FAST);
 const WRITE_MORE: Flags = WRITE.with(DENY_OOM);
 const ADD: Flags = WRITE_MORE.with(FAST);
 const BLOCK: Flags = WRITE.with(BLOCKING);
-const BLOCK_FAST: Flags = BLOCK.with(FAST).with(NO_SCRIPT);
+const BLOCK_FAST: Flags = BLOCK.with(FAST);
 const STORE_KEYS: &[KeySpec] = &[first(OW), counted(2, RO)];
 
 const LOG: &str = "O(log(N)), N = members";
@@ -146,6 +146,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns random members of a sorted set.",
             complexity: "O(M), M = members returned",
             since: "6.2.0",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -157,6 +158,7 @@ pub const FAMILY: Family = Family {
             summary: "Goes through the members of a sorted set, step by step.",
             complexity: "O(1) a call, O(N) for all N members",
             since: "2.8.0",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -212,6 +214,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set by rank, the largest first.",
             complexity: RANGE_COST,
             since: "1.2.0",
+            deprecated: Some(("6.2.0", "ZRANGE with REV")),
             ..Command::DEFAULT
         },
         Command {
@@ -223,6 +226,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set by score.",
             complexity: RANGE_COST,
             since: "1.0.5",
+            deprecated: Some(("6.2.0", "ZRANGE with BYSCORE")),
             ..Command::DEFAULT
         },
         Command {
@@ -234,6 +238,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set by score, the largest first.",
             complexity: RANGE_COST,
             since: "2.2.0",
+            deprecated: Some(("6.2.0", "ZRANGE with REV and BYSCORE")),
             ..Command::DEFAULT
         },
         Command {
@@ -245,6 +250,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set of one score by string.",
             complexity: RANGE_COST,
             since: "2.8.9",
+            deprecated: Some(("6.2.0", "ZRANGE with BYLEX")),
             ..Command::DEFAULT
         },
         Command {
@@ -256,6 +262,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set of one score by string, the largest first.",
             complexity: RANGE_COST,
             since: "2.8.9",
+            deprecated: Some(("6.2.0", "ZRANGE with REV and BYLEX")),
             ..Command::DEFAULT
         },
         Command {
