@@ -75,7 +75,8 @@ pub const FAMILY: Family = Family {
             flags: READONLY,
             keys: &[first(RO)],
             usage: "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
-                    <BYRADIUS radius unit | BYBOX width height unit> [ASC | DESC] \
+                    <BYRADIUS radius <M | KM | FT | MI> | \
+                    BYBOX width height <M | KM | FT | MI>> [ASC | DESC] \
                     [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
             // The shorter alternatives: FROMMEMBER with its member, BYRADIUS with radius and unit.
             arity_override: -7,
@@ -90,7 +91,8 @@ pub const FAMILY: Family = Family {
             flags: WRITE_MORE,
             keys: &[first(OW), at(2, RO)],
             usage: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
-                    <BYRADIUS radius unit | BYBOX width height unit> [ASC | DESC] \
+                    <BYRADIUS radius <M | KM | FT | MI> | \
+                    BYBOX width height <M | KM | FT | MI>> [ASC | DESC] \
                     [COUNT count [ANY]] [STOREDIST]",
             arity_override: -8,
             summary: "Stores the members inside a circle or a box.",

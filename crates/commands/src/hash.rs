@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::elements::{self, Draw, ScanReply, empty_scan};
 use crate::error::Error;
 use crate::long_double::LongDouble;
-use crate::words::{cursor, integer, is, scan_options};
+use crate::words::{Scanned, cursor, integer, is, scan_options};
 
 const SET: Flags = WRITE.with(DENY_OOM).with(FAST);
 const GET: Flags = READONLY.with(FAST);
@@ -481,13 +481,10 @@ fn hscan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         cx.keys.notify_miss(key);
         return Ok(());
     };
-    let options = scan_options(args, 3)?;
-    if options.kind.is_some() {
-        return Err(Error::SYNTAX);
-    }
+    let options = scan_options(args, 3, Scanned::Hash)?;
     let mut reply = ScanReply::new(&options, cx.out.is_resp3());
     let next = hash.scan(start, options.count, |field, value| {
-        reply.add(field, (!options.no_values).then_some(value));
+        reply.add(field, (!options.only_names).then_some(value));
     });
     reply.finish(cx.out, next);
     Ok(())

@@ -14,7 +14,7 @@ use crate::command::{
 use crate::context::Context;
 use crate::elements::{self, Draw, ScanReply, empty_scan};
 use crate::error::Error;
-use crate::words::{ScanOptions, count, cursor, is, scan_options};
+use crate::words::{ScanOptions, Scanned, count, cursor, is, scan_options};
 
 const STORE_KEYS: &[KeySpec] = &[first(OW), range(2, -1, 1, RO)];
 const INTER_COST: &str = "O(N*M), N = members of the smallest set, M = sets";
@@ -337,11 +337,7 @@ fn sscan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 }
 
 fn member_options(args: Args<'_>) -> Result<ScanOptions<'_>, Error> {
-    let options = scan_options(args, 3)?;
-    if options.no_values {
-        return Err(Error::text("ERR NOVALUES option can only be used in HSCAN"));
-    }
-    if options.kind.is_some() { Err(Error::SYNTAX) } else { Ok(options) }
+    scan_options(args, 3, Scanned::Set)
 }
 
 // Random members.

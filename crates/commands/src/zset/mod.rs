@@ -28,7 +28,7 @@ use crate::command::{
 use crate::context::Context;
 use crate::elements::{self, Draw, ScanReply, empty_scan};
 use crate::error::Error;
-use crate::words::{cursor, is, scan_options};
+use crate::words::{Scanned, cursor, is, scan_options};
 
 const READ_FAST: Flags = READONLY.with(FAST);
 const WRITE_FAST: Flags = WRITE.with(FAST);
@@ -154,7 +154,7 @@ pub const FAMILY: Family = Family {
             run: zscan,
             flags: READONLY,
             keys: &[first(RO)],
-            usage: "key cursor [MATCH pattern] [COUNT count]",
+            usage: "key cursor [MATCH pattern] [COUNT count] [NOSCORES]",
             summary: "Goes through the members of a sorted set, step by step.",
             complexity: "O(1) a call, O(N) for all N members",
             since: "2.8.0",
@@ -630,10 +630,7 @@ fn zrandmember(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 
 fn zscan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let from = cursor(args.word(2))?;
-    let options = scan_options(args, 3)?;
-    if options.no_values || options.kind.is_some() {
-        return Err(Error::SYNTAX);
-    }
+    let options = scan_options(args, 3, Scanned::Zset)?;
     let Some(set) = cx.keys.zset(args.word(1))? else {
         empty_scan(cx.out);
         return Ok(());
@@ -643,7 +640,7 @@ fn zscan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let next = set.scan(from, options.count, |member, score| {
         text.clear();
         number::write_double(&mut text, score);
-        reply.add(member, Some(Element::Str(&text)));
+        reply.add(member, (!options.only_names).then_some(Element::Str(&text)));
     });
     reply.finish(cx.out, next);
     Ok(())
