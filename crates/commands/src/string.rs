@@ -12,7 +12,8 @@ use crate::command::{
 };
 use crate::context::Context;
 use crate::error::Error;
-use crate::words::{Unit, expire_at_ms, float, integer, is};
+use crate::long_double::LongDouble;
+use crate::words::{Unit, expire_at_ms, integer, is};
 
 /// The family.
 pub const FAMILY: Family = Family {
@@ -611,14 +612,14 @@ fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let key = args.word(1);
     let mut text = itoa::Buffer::new();
     let old = match string_bytes(cx.keys.peek(key), &mut text)? {
-        None => 0.0,
-        Some(bytes) => float(bytes)?,
+        None => LongDouble::from_int(0),
+        Some(bytes) => LongDouble::parse(bytes).ok_or(Error::NOT_A_FLOAT)?,
     };
-    let new = old + float(args.word(2))?;
-    if !new.is_finite() {
+    let more = LongDouble::parse(args.word(2)).ok_or(Error::NOT_A_FLOAT)?;
+    if !old.is_finite() || !more.is_finite() || !old.add(more).is_finite() {
         return Err(Error::NAN_OR_INFINITY);
     }
-    let text = number::plain_text(new);
+    let text = old.add(more).text();
     cx.keys.set(key, NewValue::Bytes(text.as_bytes()), Expire::Keep);
     cx.keys.notify(class::STRING, "incrbyfloat", key);
     cx.keys.rewrite(&[b"SET", key, text.as_bytes(), b"KEEPTTL"]);
@@ -793,7 +794,7 @@ mod tests {
             ("INCR s", "-ERR value is not an integer or out of range"),
             ("SET f 10.50", "+OK"),
             ("INCRBYFLOAT f 0.1", "$4 10.6"),
-            ("INCRBYFLOAT f -5.0e3", "$7 -4989.4"),
+            ("INCRBYFLOAT f -5.0e3", "$23 -4989.39999999999999991"),
             ("INCRBYFLOAT f inf", "-ERR increment would produce NaN or Infinity"),
         ]);
     }
