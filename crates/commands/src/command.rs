@@ -61,7 +61,7 @@ flags! {
     TRANSACTION = 21, "", "Controls MULTI itself: never queued.";
     DANGEROUS = 22, "", "In the ACL category `dangerous` (ADMIN commands are anyway).";
     SUBSCRIBED = 23, "", "Allowed to a RESP2 client that has subscriptions.";
-    VISITS_ALL = 24, "", "Looks at keys it does not declare, shard by shard; in EXEC, takes every lock.";
+    VISITS_ALL = 24, "", "Looks at undeclared keys, shard by shard; in EXEC, takes every lock.";
 }
 
 /// No flag.

@@ -1,5 +1,5 @@
-//! The 80-bit floating-point numbers in which Redis on x86-64 computes INCRBYFLOAT and HINCRBYFLOAT,
-//! so that 0.1 and 0.2 make 0.3 here as there.
+//! The 80-bit floating-point numbers in which Redis on x86-64 computes INCRBYFLOAT and
+//! HINCRBYFLOAT, so that 0.1 and 0.2 make 0.3 here as there.
 //!
 //! ```text
 //!   value = mantissa * 2^exponent      mantissa: 64 bits, the top one set, or 0

@@ -42,8 +42,8 @@ const LOG: &str = "O(log(N)), N = members";
 const RANGE_COST: &str = "O(log(N)+M), N = members, M = members of the range";
 const POP_COST: &str = "O(M*log(N)), N = members, M = members popped";
 const UNION_COST: &str = "O(N)+O(M*log(M)), N = members of all sets, M = members of the result";
-const INTER_COST: &str = "O(N*K)+O(M*log(M)), N = members of the smallest of K sets, M = members of \
-                          the result";
+const INTER_COST: &str = "O(N*K)+O(M*log(M)), N = members of the smallest of K sets, M = members \
+                          of the result";
 const DIFF_COST: &str = "O(N*K)+O(M*log(M)), N = members of the first of K sets, M = members of \
                          the result";
 
