@@ -361,7 +361,8 @@ fn sorted_sets_answer_as_redis_does() {
             let words = draw.zset_command();
             let skipped = match words[0].as_str() {
                 "DEL" => !known[0],
-                "OBJECT" => !known[1],
+                // Redis 7.0 has no listpacks of set members yet.
+                "OBJECT" => !known[1] || words[2] == "plain",
                 _ => false,
             };
             if !skipped {
