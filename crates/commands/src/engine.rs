@@ -180,6 +180,7 @@ impl<'a> Turn<'a> {
             let entry = &core.registry.entries()[0];
             let mut cx = Context { keys, out, session, host, core, entry };
             serve(&mut cx, &mut deferred);
+            announce(&mut cx.keys, cx.host);
             let effects = std::mem::take(&mut cx.keys.effects);
             drop(cx);
             self.host.settle(session, out, effects);
@@ -359,6 +360,7 @@ impl<'a> Turn<'a> {
             let mut keys = self.keys(&Locks::One(shard));
             more |= keys.expire_due(shard, max);
             log_expired(&mut keys);
+            announce(&mut keys, self.host);
             let effects = std::mem::take(&mut keys.effects);
             drop(keys);
             self.host.settle(session, out, effects);
@@ -378,6 +380,7 @@ impl<'a> Turn<'a> {
         keys.select(db);
         let evicted = keys.evict(key);
         log_expired(&mut keys);
+        announce(&mut keys, self.host);
         let effects = std::mem::take(&mut keys.effects);
         drop(keys);
         self.host.settle(session, out, effects);
@@ -419,6 +422,7 @@ fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
         serve(&mut cx, &mut deferred);
     }
     let Context { mut keys, out, session, host, .. } = cx;
+    announce(&mut keys, host);
     let quiet = keys.effects.is_quiet();
     let effects = std::mem::take(&mut keys.effects);
     drop(keys);
@@ -426,6 +430,13 @@ fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
         host.settle(session, out, effects);
     }
     deferred
+}
+
+/// Publishes the events, under the locks.
+fn announce(keys: &mut Keys<'_>, host: &mut dyn Host) {
+    if !keys.effects.events.is_empty() {
+        host.announce(std::mem::take(&mut keys.effects.events));
+    }
 }
 
 /// Hands what the command changed to the commit log, under its locks.
