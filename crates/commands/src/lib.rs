@@ -3,20 +3,33 @@
 //! A family is one module with a `FAMILY` constant and one line in [`FAMILIES`]; a command is one
 //! row in its family's table beside its handler.
 
+pub mod arguments;
 pub mod basics;
+pub mod bitfield;
+pub mod bitmap;
+pub mod categories;
 pub mod command;
 pub mod context;
+pub mod databases;
 pub mod elements;
 pub mod engine;
 pub mod error;
+pub mod expire;
 pub mod geo;
 pub mod hash;
+pub mod help;
 pub mod hyperloglog;
+pub mod introspect;
+pub mod keys;
 pub mod list;
 pub mod long_double;
+pub mod memory;
+pub mod object;
 pub mod pattern;
 pub mod registry;
+pub mod scan;
 pub mod set;
+pub mod sort;
 pub mod string;
 pub mod testing;
 pub mod transactions;
@@ -35,5 +48,12 @@ pub const FAMILIES: &[Family] = &[
     zset::FAMILY,
     geo::FAMILY,
     hyperloglog::FAMILY,
+    keys::FAMILY,
+    expire::FAMILY,
+    databases::FAMILY,
+    memory::FAMILY,
+    introspect::FAMILY,
+    string::FAMILY,
+    bitmap::FAMILY,
     transactions::FAMILY,
 ];
