@@ -347,6 +347,19 @@ impl<'a> Turn<'a> {
         Some(blocked)
     }
 
+    /// Ends the wait of a client that has gone. If somebody serves it just now, that is waited
+    /// for, so that its other lines forget it, too.
+    pub fn abandon(&mut self, blocked: &Blocked) {
+        while !blocked.waiter.has_ended() {
+            if blocked.waiter.try_begin() {
+                blocked.waiter.end();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        self.leave_lines(blocked);
+    }
+
     /// Takes an ended waiter out of the lines it stood in.
     pub fn leave_lines(&mut self, blocked: &Blocked) {
         for key in &blocked.block.keys {

@@ -4,7 +4,6 @@
 //! row in its family's table beside its handler.
 
 pub mod arguments;
-pub mod basics;
 pub mod bitfield;
 pub mod bitmap;
 pub mod categories;
@@ -40,7 +39,6 @@ use command::Family;
 
 /// The families of this crate; the binary adds those of others.
 pub const FAMILIES: &[Family] = &[
-    basics::FAMILY,
     string::FAMILY,
     list::FAMILY,
     set::FAMILY,
@@ -53,7 +51,6 @@ pub const FAMILIES: &[Family] = &[
     databases::FAMILY,
     memory::FAMILY,
     introspect::FAMILY,
-    string::FAMILY,
     bitmap::FAMILY,
     transactions::FAMILY,
 ];
