@@ -247,9 +247,13 @@ fn without_passwords(entry: &Entry, args: Args<'_>) -> Option<OwnedArgs> {
         _ => return None,
     };
     let words = args.iter().enumerate();
-    Some(OwnedArgs::new(words.map(|(index, word)| {
-        if hidden.contains(&index) { b"(redacted)" as &[u8] } else { word }
-    })))
+    Some(OwnedArgs::new(
+        words.map(
+            |(index, word)| {
+                if hidden.contains(&index) { b"(redacted)" as &[u8] } else { word }
+            },
+        ),
+    ))
 }
 
 /// Words as the slow log keeps them: at most 32, each at most 128 bytes.

@@ -39,7 +39,8 @@ pub const WAKER: Token = Token(usize::MAX);
 pub const LISTENERS: usize = usize::MAX - 1024;
 /// Reads of one connection in one turn, at most.
 const ROUNDS: usize = 16;
-const READ_BYTES: usize = 64 * 1024;
+/// The read buffer of a thread.
+pub const READ_BYTES: usize = 64 * 1024;
 /// What a client may have sent unanswered before it has authenticated.
 const UNAUTHENTICATED_BYTES: i64 = 1 << 20;
 /// Commands parsed at a time.
@@ -230,7 +231,7 @@ impl Worker {
         });
         client.rename(|names| names.user = "default".into());
         add(&self.hub.counts().connections, 1);
-        let needs_password = !shared.options.text(const { index_of("requirepass") }).is_empty();
+        let needs_password = crate::access::needs_password(&shared);
         let connection = Connection {
             stream,
             peer: Box::new(Peer::new(Arc::clone(&client), !needs_password)),
@@ -784,7 +785,6 @@ impl Worker {
     // Mail.
 
     fn read_mail(&mut self) {
-        let shared = Arc::clone(&self.hub.shared);
         self.hub.fetch_mail();
         // What is sent here while this mail is read waits for the next turn.
         for _ in 0..self.hub.mail.len() {
