@@ -1,8 +1,10 @@
 //! The RESP server: event loops, connections, TLS, configuration, and the commands about them.
 
+pub mod access;
 pub mod apply;
 pub mod client;
 pub mod connection;
+pub mod families;
 pub mod hub;
 pub mod listener;
 pub mod message;
@@ -16,3 +18,5 @@ pub mod start;
 pub mod sys;
 pub mod tls;
 pub mod worker;
+
+pub use families::FAMILIES;
