@@ -61,6 +61,7 @@ flags! {
     TRANSACTION = 21, "", "Controls MULTI itself: never queued.";
     DANGEROUS = 22, "", "In the ACL category `dangerous` (ADMIN commands are anyway).";
     SUBSCRIBED = 23, "", "Allowed to a RESP2 client that has subscriptions.";
+    VISITS_ALL = 24, "", "Looks at keys it does not declare, shard by shard; in EXEC, takes every lock.";
 }
 
 /// No flag.
@@ -68,13 +69,20 @@ pub const NONE: Flags = Flags(0);
 
 /// Where a command's keys are among its words.
 #[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
 pub enum Find {
     /// From `first` to `last` (negative: from the end; -1 = the last word), each `step`-th.
     Range { first: usize, last: i32, step: usize },
     /// The word at `at` says how many keys follow it, from the word after it on.
     Count { at: usize },
-    /// The word after this one, wherever it stands from `from` on (STORE in SORT).
+    /// The word after this one, wherever it stands from `from` on; the last one if there are more
+    /// (STORE in GEORADIUS).
     After { keyword: &'static str, from: usize },
+    /// As `After`, among options of which some take words of their own, given with their number:
+    /// those words are no options (STORE in SORT).
+    Option { keyword: &'static str, from: usize, others: &'static [(&'static str, usize)] },
+    /// Keys whose names are not among the words (BY and GET in SORT).
+    Unknown,
     /// As many keys as fit in half of what follows this word (STREAMS).
     HalfAfter { keyword: &'static str, from: usize },
 }
@@ -149,6 +157,21 @@ pub const fn counted(index: usize, flags: &'static [&'static str]) -> KeySpec {
 /// The word after `keyword`, which stands at `from` or later.
 pub const fn after(keyword: &'static str, from: usize, flags: &'static [&'static str]) -> KeySpec {
     KeySpec { find: Find::After { keyword, from }, flags }
+}
+
+/// The word after the option `keyword`, where `others` are options that take words as well.
+pub const fn option(
+    keyword: &'static str,
+    from: usize,
+    others: &'static [(&'static str, usize)],
+    flags: &'static [&'static str],
+) -> KeySpec {
+    KeySpec { find: Find::Option { keyword, from, others }, flags }
+}
+
+/// Keys that the words do not name.
+pub const fn unknown(flags: &'static [&'static str]) -> KeySpec {
+    KeySpec { find: Find::Unknown, flags }
 }
 
 /// Groups of commands, as COMMAND DOCS and the ACL name them.
@@ -240,6 +263,12 @@ pub struct Command {
     pub complexity: &'static str,
     /// The version of Redis (or Valkey) that first had it.
     pub since: &'static str,
+    /// ACL categories besides those that follow from its flags; `None` = its group's.
+    pub categories: Option<&'static [&'static str]>,
+    /// Hints for clients and proxies, as COMMAND INFO tells them.
+    pub tips: &'static [&'static str],
+    /// The version that advised against it, if one has, and what to use instead.
+    pub deprecated: Option<(&'static str, &'static str)>,
     /// Its subcommands; a command that has any is only a container.
     pub sub: &'static [Command],
 }
@@ -261,6 +290,9 @@ impl Command {
         summary: "",
         complexity: "O(1)",
         since: "1.0.0",
+        categories: None,
+        tips: &[],
+        deprecated: None,
         sub: &[],
     };
 
@@ -273,15 +305,6 @@ impl Command {
             return -2;
         }
         count_words(self.usage.as_bytes())
-    }
-
-    /// Whether `len` words, the name included, are a possible call. A subcommand's own arity
-    /// counts the container's word as well.
-    #[inline]
-    pub fn takes(&self, len: usize, is_sub: bool) -> bool {
-        let arity = self.arity();
-        let len = len as i32 - i32::from(is_sub);
-        if arity >= 0 { len == arity } else { len >= -arity }
     }
 }
 

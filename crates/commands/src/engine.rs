@@ -17,7 +17,7 @@ use keyspace::raw::shards::ShardSet;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
-use crate::command::{ALL_KEYS, BLOCKING, TRANSACTION};
+use crate::command::{ALL_KEYS, BLOCKING, TRANSACTION, VISITS_ALL};
 use crate::context::{Blocked, Context, Deliver, Host, Session};
 use crate::error::Error;
 use crate::registry::{Entry, Registry, each_key};
@@ -292,7 +292,12 @@ impl<'a> Turn<'a> {
         }
         let mut set = ShardSet::default();
         for (index, owned) in &multi.queue {
-            locks_of(&core.registry.entries()[*index], owned.args(), &mut set);
+            let entry = &core.registry.entries()[*index];
+            locks_of(entry, owned.args(), &mut set);
+            if entry.command.flags.has(VISITS_ALL) {
+                // Taking shards one by one while holding others could wait for ever.
+                set = ShardSet::ALL;
+            }
         }
         for (_, key) in &session.watched {
             set.add(shard_of(hash(key)));

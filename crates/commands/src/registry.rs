@@ -22,6 +22,8 @@ pub struct Entry {
     pub subs: Vec<usize>,
     /// Whether it is a subcommand.
     pub is_sub: bool,
+    /// Number of words, the name and a subcommand's container included; negative: at least.
+    pub arity: i32,
     /// Whether its only key is its first word.
     pub one_key: bool,
     /// Whether it may run in a batch: one key, and quick whatever its words say.
@@ -29,13 +31,33 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether `len` words, the name included, are a possible call.
+    #[inline]
+    pub fn takes(&self, len: usize) -> bool {
+        if self.arity >= 0 { len as i32 == self.arity } else { len as i32 >= -self.arity }
+    }
+
     /// The command's flags, those that follow from its keys included.
     pub fn flags(&self) -> Flags {
-        let movable = |spec: &KeySpec| !matches!(spec.find, Find::Range { .. });
-        if self.command.keys.iter().any(movable) {
-            return self.command.flags.with(MOVABLE_KEYS);
+        if self.key_range().1 { self.command.flags.with(MOVABLE_KEYS) } else { self.command.flags }
+    }
+
+    /// The keys as one range of first word, last word (negative: from the end) and step, all 0 if
+    /// there is none; and whether there are keys outside it.
+    pub fn key_range(&self) -> ((usize, i32, usize), bool) {
+        if let [KeySpec { find: Find::Range { first, last, step }, flags }] = self.command.keys {
+            return ((*first, *last, *step), flags.contains(&"incomplete"));
         }
-        self.command.flags
+        let (mut all, mut movable) = ((0, 0, 0), false);
+        for spec in self.command.keys {
+            movable |= spec.flags.contains(&"incomplete");
+            match spec.find {
+                Find::Range { first, last, step: 1 } if all.0 == 0 => all = (first, last, 1),
+                Find::Range { first, last, step: 1 } if all.1 + 1 == first as i32 => all.1 = last,
+                _ => movable = true,
+            }
+        }
+        (all, movable)
     }
 }
 
@@ -107,8 +129,11 @@ impl Registry {
         let subs = Vec::new();
         let quick = command.flags.has(FAST) || matches!(command.name, "SET" | "SETEX" | "PSETEX");
         let batches = one_key && quick && !command.flags.has(BLOCKING);
+        let arity = command.arity();
+        let arity = if is_sub { arity + arity.signum() } else { arity };
         let command = *command;
-        let entry = Entry { command, group, full_name, index, subs, is_sub, one_key, batches };
+        let entry =
+            Entry { command, group, full_name, index, subs, is_sub, arity, one_key, batches };
         self.entries.push(entry);
         index
     }
@@ -151,16 +176,20 @@ impl Registry {
     pub fn find(&self, args: Args<'_>) -> Result<&Entry, Error> {
         let Some(entry) = self.lookup(args.word(0)) else { return Err(unknown(args)) };
         if entry.subs.is_empty() {
-            if entry.command.takes(args.len(), false) {
+            if entry.takes(args.len()) {
                 return Ok(entry);
             }
             return Err(Error::wrong_arity(&entry.full_name));
         }
-        let Some(name) = args.get(1) else { return Err(Error::wrong_arity(&entry.full_name)) };
+        let Some(name) = args.get(1) else {
+            // COMMAND is both: a command by itself and a container.
+            let alone = entry.takes(1);
+            return if alone { Ok(entry) } else { Err(Error::wrong_arity(&entry.full_name)) };
+        };
         let Some(sub) = self.lookup_sub(entry, name) else {
             return Err(unknown_sub(entry, name));
         };
-        if sub.command.takes(args.len(), true) {
+        if sub.takes(args.len()) {
             return Ok(sub);
         }
         Err(Error::wrong_arity(&sub.full_name))
@@ -223,6 +252,21 @@ pub fn each_key(
                     visit(index + 1, spec);
                 }
             }
+            Find::Option { keyword, from, others } => {
+                let mut found = None;
+                let mut index = from;
+                while index < args.len() {
+                    let is = |name: &str| args.word(index).eq_ignore_ascii_case(name.as_bytes());
+                    let own = others.iter().find(|(name, _)| is(name));
+                    if is(keyword) && index + 1 < args.len() {
+                        index += 1;
+                        found = Some(index);
+                    }
+                    index += 1 + own.map_or(0, |(_, words)| *words);
+                }
+                found.into_iter().for_each(|index| visit(index, spec));
+            }
+            Find::Unknown => {}
             Find::HalfAfter { keyword, from } => {
                 let same =
                     |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());

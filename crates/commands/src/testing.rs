@@ -1,6 +1,9 @@
 //! A client for tests of families: commands as text in, replies as text out, no server around.
 
-use keyspace::keyspace::Keyspace;
+use std::sync::{Arc, Mutex};
+
+use keyspace::effects::{Effects, Event};
+use keyspace::keyspace::{CommitLog, Keyspace};
 use keyspace::random::Random;
 use resp::{OwnedArgs, Writer};
 
@@ -8,8 +11,31 @@ use crate::context::{Host, Session};
 use crate::engine::{Core, Turn};
 use crate::registry::Registry;
 
-struct NoServer;
-impl Host for NoServer {}
+/// No server: it only remembers what is said to be published.
+#[derive(Default)]
+struct NoServer {
+    events: Vec<String>,
+}
+
+impl Host for NoServer {
+    fn settle(&mut self, _: &mut Session, _: &mut Writer, effects: Effects) {
+        let text = |event: &Event| {
+            format!("{}:{}:{}", event.db, event.name, String::from_utf8_lossy(&event.key))
+        };
+        self.events.extend(effects.events.iter().map(text));
+    }
+}
+
+/// A commit log that tests can read.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl CommitLog for Log {
+    fn append(&self, _: u64, _: usize, command: &[&[u8]]) {
+        let words: Vec<_> = command.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        self.0.lock().expect("no test panics while it logs").push(words.join(" "));
+    }
+}
 
 /// A keyspace with every family of this crate and one client.
 pub struct Client {
@@ -20,6 +46,8 @@ pub struct Client {
     /// The time that commands see, in milliseconds since 1970.
     pub now_ms: i64,
     random: Random,
+    server: NoServer,
+    log: Log,
 }
 
 impl Default for Client {
@@ -36,6 +64,8 @@ impl Client {
             session: Session::new(1),
             now_ms: 1_700_000_000_000,
             random: Random::new(7),
+            server: NoServer::default(),
+            log: Log::default(),
         }
     }
 
@@ -54,18 +84,51 @@ impl Client {
 
     /// As [`Client::run`], for words of any bytes.
     pub fn run_words<W: AsRef<[u8]>>(&mut self, words: &[W]) -> String {
+        let text = String::from_utf8_lossy(&self.reply(words)).replace("\r\n", " ");
+        text.strip_suffix(' ').unwrap_or(&text).to_string()
+    }
+
+    /// The reply's bytes as they are.
+    pub fn reply<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Vec<u8> {
         let args = OwnedArgs::new(words);
         let mut out = Writer::new(self.session.resp3);
+        self.turn(|turn, session| turn.run(session, &mut out, args.args()));
+        out.to_vec()
+    }
+
+    /// Ends the client's wait, if it is blocked, as at its timeout; the reply's bytes.
+    pub fn time_out(&mut self) -> Option<Vec<u8>> {
+        let blocked = self.turn(|turn, session| turn.end_wait(session))?;
+        let mut out = Writer::new(self.session.resp3);
+        (blocked.block.on_timeout)(&mut out);
+        Some(out.to_vec())
+    }
+
+    fn turn<T>(&mut self, run: impl FnOnce(&mut Turn<'_>, &mut Session) -> T) -> T {
         let mut turn = Turn {
             core: &self.core,
             thread: 0,
             now_ms: self.now_ms,
             random: &mut self.random,
-            host: &mut NoServer,
+            host: &mut self.server,
         };
-        turn.run(&mut self.session, &mut out, args.args());
-        let text = String::from_utf8_lossy(&out.to_vec()).replace("\r\n", " ");
-        text.strip_suffix(' ').unwrap_or(&text).to_string()
+        run(&mut turn, &mut self.session)
+    }
+
+    /// Runs a command and returns the keyspace events it caused, as `db:event:key`, if
+    /// `notify-keyspace-events` asks for them.
+    pub fn events(&mut self, line: &str) -> Vec<String> {
+        self.server.events.clear();
+        self.run(line);
+        std::mem::take(&mut self.server.events)
+    }
+
+    /// Runs a command and returns what it wrote to the commit log.
+    pub fn logged(&mut self, line: &str) -> Vec<String> {
+        // Attached once only; the second time it is there already.
+        let _ = self.core.space.attach_log(Box::new(self.log.clone()));
+        self.run(line);
+        std::mem::take(&mut *self.log.0.lock().expect("no test panics while it logs"))
     }
 
     /// Runs lines in order and checks each reply: `[("SET k v", "+OK")]`.

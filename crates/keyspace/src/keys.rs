@@ -203,6 +203,13 @@ impl<'a> Keys<'a> {
         self.find(key).map(|entry| entry.kind())
     }
 
+    /// The key's type, counting as a hit or a miss but not as a use (EXISTS, TYPE, TTL).
+    pub fn look_up(&self, key: &[u8]) -> Option<Kind> {
+        let kind = self.kind(key);
+        add(if kind.is_some() { &self.tally.hits } else { &self.tally.misses }, 1);
+        kind
+    }
+
     /// Counts as a use (TOUCH); false if there is no such key.
     pub fn use_key(&self, key: &[u8]) -> bool {
         self.find(key).map(|entry| self.touch_entry(&entry)).is_some()
@@ -645,27 +652,30 @@ impl<'a> Keys<'a> {
 
     /// A random key of the current database.
     pub fn random_key(&self) -> Option<Vec<u8>> {
-        // Draw shards until one has a key: with fewer keys than shards, go on from there.
-        for tries in 0..10_000 {
-            if self.key_count() == 0 {
-                return None;
-            }
-            let random = &mut self.random.borrow_mut();
-            let start = random.below(SHARDS);
-            let steps = if tries < 100 { 1 } else { SHARDS };
-            for step in 0..steps {
-                let shard = (start + step) % SHARDS;
-                let key = self.with_table(shard, |table| {
-                    let entry = table?.random(|| random.bits())?;
-                    let live = entry.expire_at().is_none_or(|at| at > self.now_ms);
-                    live.then(|| entry.key().to_vec())
-                });
-                if key.is_some() {
-                    return key;
-                }
+        const DRAWS_MAX: usize = 200;
+        if self.key_count() == 0 {
+            return None;
+        }
+        let live = |entry: &Ref<'_, Entry>| entry.expire_at().is_none_or(|at| at > self.now_ms);
+        let random = &mut self.random.borrow_mut();
+        for _ in 0..DRAWS_MAX {
+            let key = self.with_table(random.below(SHARDS), |table| {
+                let entry = table?.random(|| random.bits())?;
+                live(&entry).then(|| entry.key().to_vec())
+            });
+            if key.is_some() {
+                return key;
             }
         }
-        None
+        // Few keys in many shards, or many past their time: the first one from somewhere on.
+        let start = random.below(SHARDS);
+        let mut shards = (start..SHARDS).chain(0..start);
+        shards.find_map(|shard| {
+            self.with_table(shard, |table| {
+                let found = table?.iter().find(|entry| live(entry));
+                found.map(|entry| entry.key().to_vec())
+            })
+        })
     }
 
     /// Removes every key of a database; all shards must be held.
