@@ -17,6 +17,7 @@ use crate::command::{
 };
 use crate::context::Context;
 use crate::error::Error;
+use crate::keys::mark_raw;
 use crate::string::{string_bytes, string_len};
 use crate::words::{integer, is};
 
@@ -308,6 +309,7 @@ fn bitop(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         _ => NewValue::Value(Value::Bytes(Arc::new(result))),
     };
     cx.keys.set(to, value, Expire::Never);
+    mark_raw(cx, to);
     cx.keys.notify(class::STRING, "set", to);
     cx.out.count(len);
     Ok(())

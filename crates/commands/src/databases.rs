@@ -138,6 +138,23 @@ mod tests {
     }
 
     #[test]
+    fn watches_break_only_if_a_key_goes_or_comes() {
+        Client::new().check(&[
+            ("SET other v", "+OK"),
+            ("WATCH none", "+OK"),
+            ("FLUSHALL", "+OK"),
+            ("MULTI", "+OK"),
+            ("EXEC", "*0"),
+            ("SET a v", "+OK"),
+            ("MOVE a 1", ":1"),
+            ("WATCH a", "+OK"),
+            ("SWAPDB 0 1", "+OK"),
+            ("MULTI", "+OK"),
+            ("EXEC", "*-1"),
+        ]);
+    }
+
+    #[test]
     fn swapping() {
         Client::new().check(&[
             ("SET a 1", "+OK"),

@@ -1,10 +1,12 @@
 //! Keys whatever they hold: DEL, EXISTS, TYPE, KEYS, RENAME, COPY, MOVE and their kin. Time to
 //! live is in [`crate::expire`], whole databases are in [`crate::databases`].
 
+use std::sync::Arc;
+
 use keyspace::effects::class;
+use keyspace::raw::entry::Entry;
 use keyspace::value::{Value, ValueRef};
 use resp::{Args, number};
-use std::sync::Arc;
 
 use crate::command::{
     BLOCKING, Command, DENY_OOM, FAST, Family, Group, READONLY, REMOVE, RO, RO_META, RW, RW_TAKE,
@@ -12,6 +14,7 @@ use crate::command::{
 };
 use crate::context::Context;
 use crate::error::Error;
+use crate::string::string_len;
 use crate::words::{integer, is};
 use crate::{object, pattern, scan, sort};
 
@@ -228,6 +231,27 @@ fn randomkey(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Puts a value taken or copied from another key, which held a string changed in place or not: a
+/// difference that the value alone does not tell and that OBJECT ENCODING does.
+pub fn put(cx: &mut Context<'_>, key: &[u8], value: Value, expire_at: Option<i64>, raw: bool) {
+    cx.keys.put(key, value, expire_at);
+    if raw {
+        mark_raw(cx, key);
+    }
+}
+
+/// Marks a string as changed in place.
+pub fn mark_raw(cx: &mut Context<'_>, key: &[u8]) {
+    if let Some(Ok(len)) = cx.keys.inspect(key, |entry| string_len(Some(entry.value()))) {
+        // Asking for all of its bytes to be changed is what marks it.
+        let _ = cx.keys.string_bytes(key, len);
+    }
+}
+
+fn is_raw(cx: &Context<'_>, key: &[u8]) -> bool {
+    cx.keys.inspect(key, Entry::is_changed_string).unwrap_or(false)
+}
+
 /// The two outcomes of a rename that changes nothing or something.
 fn rename_key(cx: &mut Context<'_>, args: Args<'_>, must_be_free: bool) -> Result<bool, Error> {
     let (from, to) = (args.word(1), args.word(2));
@@ -237,8 +261,9 @@ fn rename_key(cx: &mut Context<'_>, args: Args<'_>, must_be_free: bool) -> Resul
     if from == to || must_be_free && cx.keys.exists(to) {
         return Ok(false);
     }
+    let raw = is_raw(cx, from);
     let (value, expire_at) = cx.keys.take(from).ok_or(Error::NO_SUCH_KEY)?;
-    cx.keys.put(to, value, expire_at);
+    put(cx, to, value, expire_at, raw);
     cx.keys.notify(class::GENERIC, "rename_from", from);
     cx.keys.notify(class::GENERIC, "rename_to", to);
     Ok(true)
@@ -307,11 +332,11 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         cx.out.flag(false);
         return Ok(());
     };
-    let expire_at = cx.keys.expire_at(from).flatten();
+    let (expire_at, raw) = (cx.keys.expire_at(from).flatten(), is_raw(cx, from));
     cx.keys.select(db);
     let free = replace || !cx.keys.exists(to);
     if free {
-        cx.keys.put(to, value, expire_at);
+        put(cx, to, value, expire_at, raw);
         cx.keys.notify(class::GENERIC, "copy_to", to);
     }
     cx.keys.select(own_db);
@@ -332,12 +357,13 @@ fn move_(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         cx.out.flag(false);
         return Ok(());
     }
+    let raw = is_raw(cx, key);
     let Some((value, expire_at)) = cx.keys.take(key) else {
         cx.out.flag(false);
         return Ok(());
     };
     cx.keys.select(db);
-    cx.keys.put(key, value, expire_at);
+    put(cx, key, value, expire_at, raw);
     cx.keys.select(own_db);
     cx.keys.notify(class::GENERIC, "move_from", key);
     cx.keys.select(db);
@@ -421,6 +447,11 @@ mod tests {
             ("MGET a b", "*2 $-1 $1 1"),
             ("RENAMENX b c", ":1"),
             ("KEYS *", "*1 $1 c"),
+            ("APPEND c x", ":2"),
+            ("RENAME c d", "+OK"),
+            ("OBJECT ENCODING d", "$3 raw"),
+            ("COPY d e", ":1"),
+            ("OBJECT ENCODING e", "$3 raw"),
         ]);
     }
 

@@ -11,34 +11,48 @@ pub mod categories;
 pub mod command;
 pub mod context;
 pub mod databases;
+pub mod elements;
 pub mod engine;
 pub mod error;
 pub mod expire;
+pub mod geo;
+pub mod hash;
 pub mod help;
+pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
+pub mod list;
+pub mod long_double;
 pub mod memory;
 pub mod object;
 pub mod pattern;
 pub mod registry;
 pub mod scan;
+pub mod set;
 pub mod sort;
 pub mod string;
 pub mod testing;
 pub mod transactions;
 pub mod words;
+pub mod zset;
 
 use command::Family;
 
 /// The families of this crate; the binary adds those of others.
 pub const FAMILIES: &[Family] = &[
+    basics::FAMILY,
+    string::FAMILY,
+    list::FAMILY,
+    set::FAMILY,
+    hash::FAMILY,
+    zset::FAMILY,
+    geo::FAMILY,
+    hyperloglog::FAMILY,
     keys::FAMILY,
     expire::FAMILY,
     databases::FAMILY,
     memory::FAMILY,
     introspect::FAMILY,
-    basics::FAMILY,
-    string::FAMILY,
     bitmap::FAMILY,
     transactions::FAMILY,
 ];

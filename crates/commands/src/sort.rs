@@ -16,15 +16,15 @@ use keyspace::types::nodes::End;
 use keyspace::value::{Value, ValueRef};
 use resp::{Args, Writer, number};
 
-use crate::command::{Command, DENY_OOM, KeySpec, READONLY, RO, WRITE, first, option, unknown};
+use crate::command::{Command, DENY_OOM, KeySpec, OW, READONLY, RO, WRITE, first, option, unknown};
 use crate::context::Context;
 use crate::error::Error;
 use crate::words::{integer, is};
 
 /// Options that take words of their own, with their number.
 const OPTIONS: &[(&str, usize)] = &[("BY", 1), ("GET", 1), ("LIMIT", 2)];
-const PATTERNS: KeySpec = unknown(&["RO", "access", "incomplete"]);
-const STORE: KeySpec = option("STORE", 2, OPTIONS, &["OW", "update", "incomplete"]);
+const PATTERNS: KeySpec = unknown(RO);
+const STORE: KeySpec = option("STORE", 2, OPTIONS, OW);
 const CATEGORIES: Option<&[&str]> = Some(&["list", "set", "sortedset", "dangerous"]);
 const COMPLEXITY: &str = "O(N+M*log(M)), N = elements to sort, M = elements returned";
 

@@ -22,7 +22,7 @@ pub const FAMILY: Family = Family {
             name: "SET",
             run: set,
             flags: WRITE.with(DENY_OOM),
-            keys: &[first(RW)],
+            keys: &[first(&["RW", "access", "update", "variable_flags"])],
             usage: "key value [NX | XX] [GET] [EX seconds | PX milliseconds | \
                     EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
             summary: "Sets the string value of a key, whatever its type.",
@@ -44,6 +44,7 @@ pub const FAMILY: Family = Family {
             keys: &[first(&["OW", "insert"])],
             usage: "key value",
             summary: "Sets the string value of a key that is not there yet.",
+            deprecated: Some(("2.6.12", "SET with NX")),
             ..Command::DEFAULT
         },
         Command {
@@ -54,6 +55,7 @@ pub const FAMILY: Family = Family {
             usage: "key seconds value",
             summary: "Sets the string value of a key and when it expires, in seconds.",
             since: "2.0.0",
+            deprecated: Some(("2.6.12", "SET with EX")),
             ..Command::DEFAULT
         },
         Command {
@@ -64,6 +66,7 @@ pub const FAMILY: Family = Family {
             usage: "key milliseconds value",
             summary: "Sets the string value of a key and when it expires, in milliseconds.",
             since: "2.6.0",
+            deprecated: Some(("2.6.12", "SET with PX")),
             ..Command::DEFAULT
         },
         Command {
@@ -73,6 +76,7 @@ pub const FAMILY: Family = Family {
             keys: &[first(RW)],
             usage: "key value",
             summary: "Sets the string value of a key and returns the one it had.",
+            deprecated: Some(("6.2.0", "SET with GET")),
             ..Command::DEFAULT
         },
         Command {
@@ -104,6 +108,7 @@ pub const FAMILY: Family = Family {
             usage: "key [key ...]",
             summary: "Returns the string values of several keys at one moment.",
             complexity: "O(N), N = keys",
+            tips: &["request_policy:multi_shard"],
             ..Command::DEFAULT
         },
         Command {
@@ -115,6 +120,7 @@ pub const FAMILY: Family = Family {
             summary: "Sets the string values of several keys at one moment.",
             complexity: "O(N), N = keys",
             since: "1.0.1",
+            tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
             ..Command::DEFAULT
         },
         Command {
@@ -178,6 +184,7 @@ pub const FAMILY: Family = Family {
             usage: "key start end",
             summary: "Returns a part of a string; GETRANGE's old name.",
             complexity: "O(N), N = length of the part",
+            deprecated: Some(("2.0.0", "GETRANGE")),
             ..Command::DEFAULT
         },
         Command {

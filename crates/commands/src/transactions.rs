@@ -4,7 +4,8 @@
 use resp::Args;
 
 use crate::command::{
-    Command, FAST, Family, Group, LOADING, NO_SCRIPT, RO_META, STALE, TRANSACTION, range,
+    ALLOW_BUSY, Command, FAST, Family, Group, LOADING, NO_SCRIPT, RO_META, SKIP_SLOWLOG, STALE,
+    TRANSACTION, range,
 };
 use crate::context::{Context, Multi};
 use crate::error::Error;
@@ -16,7 +17,12 @@ pub const FAMILY: Family = Family {
         Command {
             name: "MULTI",
             run: multi,
-            flags: NO_SCRIPT.with(LOADING).with(STALE).with(FAST).with(TRANSACTION),
+            flags: NO_SCRIPT
+                .with(LOADING)
+                .with(STALE)
+                .with(FAST)
+                .with(ALLOW_BUSY)
+                .with(TRANSACTION),
             summary: "Starts a transaction: commands are queued until EXEC.",
             since: "1.2.0",
             ..Command::DEFAULT
@@ -24,7 +30,7 @@ pub const FAMILY: Family = Family {
         Command {
             name: "EXEC",
             run: exec,
-            flags: NO_SCRIPT.with(LOADING).with(STALE).with(TRANSACTION),
+            flags: NO_SCRIPT.with(LOADING).with(STALE).with(SKIP_SLOWLOG).with(TRANSACTION),
             summary: "Runs all queued commands as one.",
             complexity: "Depends on the commands in the transaction",
             since: "1.2.0",
@@ -33,7 +39,12 @@ pub const FAMILY: Family = Family {
         Command {
             name: "DISCARD",
             run: discard,
-            flags: NO_SCRIPT.with(LOADING).with(STALE).with(FAST).with(TRANSACTION),
+            flags: NO_SCRIPT
+                .with(LOADING)
+                .with(STALE)
+                .with(FAST)
+                .with(ALLOW_BUSY)
+                .with(TRANSACTION),
             summary: "Drops the queued commands and ends the transaction.",
             complexity: "O(N), N = queued commands",
             since: "2.0.0",
@@ -42,7 +53,12 @@ pub const FAMILY: Family = Family {
         Command {
             name: "WATCH",
             run: watch,
-            flags: NO_SCRIPT.with(LOADING).with(STALE).with(FAST).with(TRANSACTION),
+            flags: NO_SCRIPT
+                .with(LOADING)
+                .with(STALE)
+                .with(FAST)
+                .with(ALLOW_BUSY)
+                .with(TRANSACTION),
             keys: &[range(1, -1, 1, RO_META)],
             usage: "key [key ...]",
             summary: "Makes the next EXEC fail if one of these keys changes before it.",
@@ -53,7 +69,7 @@ pub const FAMILY: Family = Family {
         Command {
             name: "UNWATCH",
             run: unwatch,
-            flags: NO_SCRIPT.with(LOADING).with(STALE).with(FAST),
+            flags: NO_SCRIPT.with(LOADING).with(STALE).with(FAST).with(ALLOW_BUSY),
             summary: "Forgets the watched keys.",
             since: "2.2.0",
             ..Command::DEFAULT

@@ -10,6 +10,17 @@ pub fn integer(word: &[u8]) -> Result<i64, Error> {
     number::integer(word).ok_or(Error::NOT_AN_INTEGER)
 }
 
+/// An integer that can be negated: a count whose sign gives a direction.
+pub fn signed_count(word: &[u8]) -> Result<i64, Error> {
+    match integer(word)? {
+        i64::MIN => Err(Error::text(
+            "ERR value is out of range, value must between \
+             -9223372036854775807 and 9223372036854775807",
+        )),
+        count => Ok(count),
+    }
+}
+
 /// A floating-point number.
 pub fn float(word: &[u8]) -> Result<f64, Error> {
     number::double(word).ok_or(Error::NOT_A_FLOAT)

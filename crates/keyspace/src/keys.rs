@@ -684,7 +684,7 @@ impl<'a> Keys<'a> {
         self.db = db;
         let mut removed = 0;
         for shard in 0..SHARDS {
-            self.signal_all(shard);
+            self.signal_all(shard, [db, db]);
             let data = self.held.shard_mut(shard);
             if data.table(db).is_none_or(Table::is_empty) {
                 continue;
@@ -713,7 +713,7 @@ impl<'a> Keys<'a> {
             self.space.set_next_due_ms(shard, data.due.next_ms());
             for db in [one, other] {
                 self.db = db;
-                self.signal_all(shard);
+                self.signal_all(shard, [one, other]);
             }
         }
         let space = self.space;
@@ -726,15 +726,21 @@ impl<'a> Keys<'a> {
         self.db = was;
     }
 
-    /// Breaks every WATCH on keys of the current database in a shard whose key is there now or
-    /// was there before, and wakes the waiters of keys that are there now.
-    fn signal_all(&mut self, shard: usize) {
+    /// Breaks every WATCH on keys of the current database in a shard that are in one of
+    /// `databases`, and wakes the waiters of all keys.
+    fn signal_all(&mut self, shard: usize, databases: [usize; 2]) {
         let db = self.db;
         let data = self.held.shard_mut(shard);
-        if data.watched.is_some() {
-            let keys = data.watched.as_ref().map_or_else(Vec::new, |watched| watched.keys(db));
-            keys.iter().for_each(|key| raise(&mut data.watched, db, key));
-        }
+        let mut keys = data.watched.as_ref().map_or_else(Vec::new, |watched| watched.keys(db));
+        keys.retain(|key| {
+            let is_in = |db: &usize| {
+                let table = data.table(*db);
+                let same = |entry: &Entry| entry.key() == key;
+                table.is_some_and(|table| table.find(table_hash(hash(key)), same).is_some())
+            };
+            databases.iter().any(is_in)
+        });
+        keys.iter().for_each(|key| raise(&mut data.watched, db, key));
         let Some(waiting) = &data.waiting else { return };
         let keys: Vec<Vec<u8>> = waiting.keys(db).cloned().collect();
         self.effects.ready.extend(keys.into_iter().map(|key| (db, key)));

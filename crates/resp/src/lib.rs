@@ -2,6 +2,7 @@
 //! in, replies written as bytes. No sockets, no keys.
 
 pub mod number;
+pub mod reply;
 pub mod request;
 pub mod writer;
 

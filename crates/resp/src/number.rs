@@ -24,26 +24,43 @@ pub fn integer(text: &[u8]) -> Option<i64> {
 }
 
 /// Reads a floating-point number, as Redis's `getDoubleFromObject`: what `strtod` takes, in whole
-/// and without leading space; `inf` and hexadecimal included, not a number refused.
+/// and without leading space; `inf` and hexadecimal included, not a number refused, and so is what
+/// no double can hold, be it too large or too small.
 pub fn double(text: &[u8]) -> Option<f64> {
+    // Most are short integers, which need no care.
+    if text.len() <= 15
+        && let Some(number) = integer(text)
+    {
+        return Some(number as f64);
+    }
+    let number = rounded_double(text)?;
+    let mut mantissa = text.iter().take_while(|byte| !matches!(byte, b'e' | b'E'));
+    let is_lost = match number {
+        0.0 => mantissa.any(|byte| matches!(byte, b'1'..=b'9')),
+        number => number.is_infinite() && mantissa.any(u8::is_ascii_digit),
+    };
+    (!is_lost).then_some(number)
+}
+
+/// As [`double`], but what is too large becomes infinite and what is too small 0, as `strtod` has
+/// it and with it the bounds of score ranges.
+pub fn rounded_double(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     let (sign, body) = match text.as_bytes().first()? {
         b'-' => (-1.0, &text[1..]),
         b'+' => (1.0, &text[1..]),
         _ => (1.0, text),
     };
+    let is_decimal = body.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+    if is_decimal && !matches!(body.as_bytes().get(1), Some(b'x' | b'X')) {
+        return body.parse::<f64>().ok().map(|number| sign * number);
+    }
     let lower = body.to_ascii_lowercase();
     if lower == "inf" || lower == "infinity" {
         return Some(sign * f64::INFINITY);
     }
-    if let Some(digits) = lower.strip_prefix("0x") {
-        return hexadecimal(digits).map(|number| sign * number);
-    }
-    // Rust's own parser takes "nan" and names of infinity, which are dealt with above.
-    if !lower.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
-        return None;
-    }
-    lower.parse::<f64>().ok().map(|number| sign * number)
+    // What is left, such as "nan", is refused.
+    lower.strip_prefix("0x").and_then(hexadecimal).map(|number| sign * number)
 }
 
 fn hexadecimal(digits: &str) -> Option<f64> {
@@ -134,9 +151,14 @@ mod tests {
         for (text, number) in good {
             assert_eq!(double(text.as_bytes()), Some(number), "{text}");
         }
-        for text in ["", "nan", "abc", "1 ", " 1", "1x", "--1", "0x", ".", "e5", "+"] {
+        let bad =
+            ["", "nan", "abc", "1 ", " 1", "1x", "--1", "0x", ".", "e5", "+", "1e400", "1e-400"];
+        for text in bad {
             assert_eq!(double(text.as_bytes()), None, "{text}");
         }
+        assert_eq!(rounded_double(b"-1e400"), Some(f64::NEG_INFINITY));
+        assert_eq!(rounded_double(b"1e-400"), Some(0.0));
+        assert_eq!(double(b"-0.00"), Some(-0.0));
     }
 
     #[test]

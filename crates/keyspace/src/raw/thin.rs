@@ -262,7 +262,7 @@ impl<'a> Ref<'a, Field> {
 
 /// Bytes that a length takes.
 #[inline]
-fn length_size(len: usize) -> usize {
+pub(super) fn length_size(len: usize) -> usize {
     if len < 255 { 1 } else { 5 }
 }
 
@@ -271,7 +271,7 @@ fn length_size(len: usize) -> usize {
 /// # Safety
 /// [`length_size`] bytes at `at` are writable.
 #[inline]
-unsafe fn write_length(at: *mut u8, len: usize) -> usize {
+pub(super) unsafe fn write_length(at: *mut u8, len: usize) -> usize {
     assert!(len <= THIN_BYTES_MAX, "a string of {len} bytes");
     // SAFETY: as promised by the caller.
     unsafe {
@@ -290,7 +290,7 @@ unsafe fn write_length(at: *mut u8, len: usize) -> usize {
 /// # Safety
 /// A length was written at `at`.
 #[inline]
-unsafe fn read_length(at: *const u8) -> (usize, usize) {
+pub(super) unsafe fn read_length(at: *const u8) -> (usize, usize) {
     // SAFETY: as promised by the caller.
     unsafe {
         match *at {

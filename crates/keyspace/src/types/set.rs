@@ -76,8 +76,12 @@ impl Set {
         }
     }
 
-    /// Takes the large form at once where `count` further members would lead there.
-    pub fn expect_members(&mut self, count: usize, limits: SetLimits) {
+    /// Takes the form at once to which `value` and `count - 1` further members would lead.
+    pub fn expect_members(&mut self, value: &[u8], count: usize, limits: SetLimits) {
+        if self.is_empty() {
+            *self = Set::for_members(value, count, limits);
+            return;
+        }
         let large = match self.view() {
             SetView::Ints(_) => count > limits.intset_entries,
             SetView::Packed(_) => count > limits.listpack_entries,

@@ -1,0 +1,592 @@
+//! The same replies, byte for byte, as redis-server's, where one is installed: random commands run
+//! side by side. Without one the tests pass and say so.
+//!
+//! The reference is Debian's Redis 7.0, which prints doubles with seventeen digits: scores here are
+//! such that every version prints them alike.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use forebay_commands::testing::Client;
+use keyspace::random::Random;
+
+/// A redis-server of our own on a socket in a temporary folder.
+struct Reference {
+    server: Child,
+    stream: BufReader<UnixStream>,
+    folder: PathBuf,
+}
+
+impl Reference {
+    fn start(name: &str) -> Option<Reference> {
+        let folder = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let socket = folder.join("socket");
+        let started = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(&socket)
+            .arg("--dir")
+            .arg(&folder)
+            .stdout(Stdio::null())
+            .spawn();
+        let Ok(mut server) = started else {
+            println!("skipped: no redis-server here");
+            return None;
+        };
+        let stream = loop {
+            match UnixStream::connect(&socket) {
+                Ok(stream) => break stream,
+                Err(_) => assert!(server.try_wait().expect("our child").is_none(), "it stopped"),
+            }
+            std::thread::yield_now();
+        };
+        Some(Reference { server, stream: BufReader::new(stream), folder })
+    }
+
+    /// A command's reply in the form of [`Client::run`].
+    fn run<W: AsRef<[u8]>>(&mut self, words: &[W]) -> String {
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words.iter().map(AsRef::as_ref) {
+            request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            request.extend_from_slice(word);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.stream.get_mut().write_all(&request).expect("the server takes requests");
+        let mut reply = Vec::new();
+        self.read(&mut reply);
+        let text = String::from_utf8_lossy(&reply).replace("\r\n", " ");
+        text.strip_suffix(' ').unwrap_or(&text).to_string()
+    }
+
+    /// Reads one whole reply, its bytes as they are.
+    fn read(&mut self, reply: &mut Vec<u8>) {
+        let start = reply.len();
+        self.stream.read_until(b'\n', reply).expect("the server replies");
+        let line = std::str::from_utf8(&reply[start..]).expect("a line of text").trim_end();
+        let (kind, rest) = line.split_at(1);
+        let number: i64 = if "$*~>%=".contains(kind) { rest.parse().expect("a length") } else { 0 };
+        match kind {
+            "$" | "=" if number >= 0 => {
+                let end = reply.len() + number as usize + 2;
+                let from = reply.len();
+                reply.resize(end, 0);
+                self.stream.read_exact(&mut reply[from..]).expect("the whole string");
+            }
+            "*" | "~" | ">" => (0..number).for_each(|_| self.read(reply)),
+            "%" => (0..number * 2).for_each(|_| self.read(reply)),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Both servers, side by side.
+struct Pair {
+    ours: Client,
+    reference: Reference,
+    count: usize,
+}
+
+impl Pair {
+    fn start(name: &str, resp3: bool) -> Option<Pair> {
+        let mut reference = Reference::start(name)?;
+        let mut ours = Client::new();
+        if resp3 {
+            reference.run(&["HELLO", "3"]);
+            ours = ours.resp3();
+        }
+        Some(Pair { ours, reference, count: 0 })
+    }
+
+    /// Runs a command on both and compares the replies.
+    fn check<W: AsRef<[u8]>>(&mut self, words: &[W]) -> String {
+        let ours = self.ours.run_words(words);
+        let theirs = self.reference.run(words);
+        let shown: Vec<_> =
+            words.iter().map(|word| String::from_utf8_lossy(word.as_ref()).into_owned()).collect();
+        assert_eq!(ours, theirs, "command {}: {shown:?}", self.count);
+        self.count += 1;
+        ours
+    }
+
+    fn check_line(&mut self, line: &str) -> String {
+        self.check(&line.split(' ').collect::<Vec<_>>())
+    }
+}
+
+/// Draws words for commands.
+struct Draw(Random);
+
+impl Draw {
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.0.below(of.len())]
+    }
+
+    fn chance(&mut self, one_in: usize) -> bool {
+        self.0.below(one_in) == 0
+    }
+
+    fn zset(&mut self) -> String {
+        if self.chance(40) {
+            return self.one(&["text", "plain", "none"]).to_string();
+        }
+        format!("z{}", self.0.below(4))
+    }
+
+    /// A set of one score: by string Redis promises nothing for others.
+    fn lex_set(&mut self) -> String {
+        format!("lex{}", self.0.below(2))
+    }
+
+    fn member(&mut self) -> String {
+        match self.0.below(8) {
+            0 => self.0.below(30).to_string(),
+            1 => format!("a-long-member-{}", self.0.below(10)),
+            _ => format!("m{}", self.0.below(25)),
+        }
+    }
+
+    fn score(&mut self) -> String {
+        match self.0.below(40) {
+            0 => self.one(&["inf", "-inf", "+inf", "1e3", "0x10", "-0"]).to_string(),
+            1 => self.one(&["nan", "abc", "", "1e400", "1 "]).to_string(),
+            _ => ((self.0.below(80) as f64 - 40.0) / 4.0).to_string(),
+        }
+    }
+
+    fn edge(&mut self) -> String {
+        let open = if self.chance(3) { "(" } else { "" };
+        format!("{open}{}", self.score())
+    }
+
+    fn lex_edge(&mut self) -> String {
+        match self.0.below(8) {
+            0 => "-".to_string(),
+            1 => "+".to_string(),
+            2 => self.member(),
+            3 => format!("({}", self.member()),
+            _ => format!("[{}", self.member()),
+        }
+    }
+
+    fn index(&mut self) -> String {
+        (self.0.below(30) as i64 - 12).to_string()
+    }
+
+    fn limit(&mut self, words: &mut Vec<String>) {
+        if self.chance(2) {
+            let count = self.one(&["-1", "0", "1", "3", "100", "-2"]).to_string();
+            let offset = self.one(&["0", "0", "1", "2", "5", "-1", "50"]).to_string();
+            words.extend(["LIMIT".to_string(), offset, count]);
+        }
+    }
+
+    fn maybe(&mut self, words: &mut Vec<String>, one_in: usize, option: &str) {
+        if self.chance(one_in) {
+            words.push(option.to_string());
+        }
+    }
+
+    /// A command of the sorted set family; whatever reads at random or blocks is left out.
+    fn zset_command(&mut self) -> Vec<String> {
+        let key = self.zset();
+        let mut words = vec![];
+        let mut say = |parts: &[&str]| words.extend(parts.iter().map(|part| part.to_string()));
+        match self.0.below(32) {
+            30 | 31 => {
+                say(&["ZADD", &self.lex_set()]);
+                for _ in 0..1 + self.0.below(3) {
+                    words.extend(["0".to_string(), self.member()]);
+                }
+            }
+            0..8 => {
+                say(&["ZADD", &key]);
+                for (option, one_in) in
+                    [("NX", 12), ("XX", 12), ("GT", 12), ("LT", 12), ("CH", 6), ("INCR", 12)]
+                {
+                    self.maybe(&mut words, one_in, option);
+                }
+                for _ in 0..1 + self.0.below(3) {
+                    words.extend([self.score(), self.member()]);
+                }
+            }
+            8 => say(&["ZINCRBY", &key, &self.score(), &self.member()]),
+            9 | 10 => say(&["ZREM", &key, &self.member(), &self.member()]),
+            11 => match self.0.below(4) {
+                0 => say(&["ZCARD", &key]),
+                1 => say(&["ZSCORE", &key, &self.member()]),
+                2 => say(&["ZMSCORE", &key, &self.member(), &self.member()]),
+                _ => say(&[self.one(&["ZRANK", "ZREVRANK"]), &key, &self.member()]),
+            },
+            12..15 => {
+                say(&["ZRANGE", &key]);
+                self.range(&mut words, 1);
+                self.maybe(&mut words, 3, "REV");
+                self.maybe(&mut words, 3, "WITHSCORES");
+                self.limit(&mut words);
+            }
+            15 => {
+                say(&["ZRANGESTORE", &self.zset(), &key]);
+                self.range(&mut words, 2);
+                self.maybe(&mut words, 3, "rev");
+                self.limit(&mut words);
+            }
+            16 => {
+                say(&["ZREVRANGE", &key, &self.index(), &self.index()]);
+                self.maybe(&mut words, 2, "WITHSCORES");
+            }
+            17 => {
+                let name = self.one(&["ZRANGEBYSCORE", "ZREVRANGEBYSCORE"]);
+                say(&[name, &key, &self.edge(), &self.edge()]);
+                self.maybe(&mut words, 2, "WITHSCORES");
+                self.limit(&mut words);
+            }
+            18 => {
+                let name = self.one(&["ZRANGEBYLEX", "ZREVRANGEBYLEX"]);
+                say(&[name, &self.lex_set(), &self.lex_edge(), &self.lex_edge()]);
+                self.limit(&mut words);
+            }
+            19 => match self.0.below(5) {
+                0 => say(&["ZREMRANGEBYRANK", &key, &self.index(), &self.index()]),
+                1 => say(&["ZREMRANGEBYSCORE", &key, &self.edge(), &self.edge()]),
+                2 => say(&["ZREMRANGEBYLEX", &self.lex_set(), &self.lex_edge(), &self.lex_edge()]),
+                3 => say(&["ZCOUNT", &key, &self.edge(), &self.edge()]),
+                _ => say(&["ZLEXCOUNT", &self.lex_set(), &self.lex_edge(), &self.lex_edge()]),
+            },
+            20..24 => return self.algebra_command(),
+            24 | 25 => {
+                say(&[self.one(&["ZPOPMIN", "ZPOPMAX"]), &key]);
+                if self.chance(2) {
+                    words.push(self.one(&["0", "1", "2", "5", "-1", "x"]).to_string());
+                }
+            }
+            26 => {
+                let count = 1 + self.0.below(2);
+                say(&["ZMPOP", &count.to_string(), &key]);
+                if count == 2 {
+                    words.push(self.zset());
+                }
+                words.push(self.one(&["MIN", "max", "MAX", "min", "mid"]).to_string());
+                if self.chance(2) {
+                    words.push("COUNT".to_string());
+                    words.push(self.one(&["1", "3", "0", "x"]).to_string());
+                }
+            }
+            27 => say(&["OBJECT", "ENCODING", &key]),
+            28 => say(&["DEL", &key]),
+            _ => say(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
+        }
+        words
+    }
+
+    /// Minimum, maximum and kind of a range of the set that is the word at `key`.
+    fn range(&mut self, words: &mut Vec<String>, key: usize) {
+        match self.0.below(3) {
+            0 => words.extend([self.index(), self.index()]),
+            1 => words.extend([self.edge(), self.edge(), "BYSCORE".to_string()]),
+            _ => {
+                words[key] = self.lex_set();
+                words.extend([self.lex_edge(), self.lex_edge(), "bylex".to_string()]);
+            }
+        }
+    }
+
+    fn algebra_command(&mut self) -> Vec<String> {
+        let name = self.one(&["ZUNION", "ZINTER", "ZDIFF", "ZINTERCARD"]);
+        let is_store = name != "ZINTERCARD" && self.chance(2);
+        let mut words = vec![if is_store { format!("{name}STORE") } else { name.to_string() }];
+        if is_store {
+            words.push(self.zset());
+        }
+        let count = self.0.below(4);
+        words.push(count.to_string());
+        for _ in 0..count {
+            let key = if self.chance(5) { "plain".to_string() } else { self.zset() };
+            words.push(key);
+        }
+        if self.chance(3) {
+            words.push("WEIGHTS".to_string());
+            for _ in 0..count {
+                words.push(self.one(&["1", "2", "0.5", "-1", "inf", "0", "x"]).to_string());
+            }
+        }
+        if self.chance(3) {
+            words.push("AGGREGATE".to_string());
+            words.push(self.one(&["SUM", "min", "MAX", "avg"]).to_string());
+        }
+        self.maybe(&mut words, 3, "WITHSCORES");
+        if self.chance(4) {
+            words.extend(["LIMIT".to_string(), self.one(&["0", "1", "3", "-1"]).to_string()]);
+        }
+        words
+    }
+}
+
+/// Whether our reply says that this command belongs to a family that is not there.
+fn is_unknown(reply: &str) -> bool {
+    reply.starts_with("-ERR unknown command")
+}
+
+#[test]
+fn sorted_sets_answer_as_redis_does() {
+    for (name, resp3, seed) in [("zset2", false, 1), ("zset3", true, 2)] {
+        let Some(mut pair) = Pair::start(name, resp3) else { return };
+        for (option, value) in
+            [("zset-max-listpack-entries", "8"), ("zset-max-listpack-value", "12")]
+        {
+            pair.reference.run(&["CONFIG", "SET", option, value]);
+        }
+        let settings = &pair.ours.core.space.settings;
+        settings.zset_max_listpack_entries.store(8, std::sync::atomic::Ordering::Relaxed);
+        settings.zset_max_listpack_value.store(12, std::sync::atomic::Ordering::Relaxed);
+        pair.check_line("SET text some-text");
+        let has_sets = !is_unknown(&pair.ours.run("SADD plain m1 m2 m3 7 8"));
+        if has_sets {
+            pair.reference.run(&["SADD", "plain", "m1", "m2", "m3", "7", "8"]);
+        }
+        let known =
+            ["DEL none", "OBJECT ENCODING text"].map(|line| !is_unknown(&pair.ours.run(line)));
+        let mut draw = Draw(Random::new(seed));
+        for _ in 0..20_000 {
+            let words = draw.zset_command();
+            let skipped = match words[0].as_str() {
+                "DEL" => !known[0],
+                "OBJECT" => !known[1],
+                _ => false,
+            };
+            if !skipped {
+                pair.check(&words);
+            }
+        }
+    }
+}
+
+#[test]
+fn blocking_pops_in_transactions_answer_as_redis_does() {
+    let Some(mut pair) = Pair::start("zblock", false) else { return };
+    for line in [
+        "ZADD z 1 a 2 b 3 c 4 d",
+        "SET text x",
+        "MULTI",
+        "BZPOPMIN none z 0",
+        "BZPOPMAX z none 0",
+        "BZMPOP 0 2 none z MIN COUNT 1",
+        "BZPOPMIN none 0",
+        "BZMPOP 0 1 none MAX",
+        "BZPOPMIN text 0",
+        "EXEC",
+        "BZPOPMIN z 0",
+        "BZPOPMIN z x",
+        "BZPOPMIN z -1",
+        "BZMPOP 0 0 z MIN",
+        "BZMPOP 0 1 z",
+        "BZMPOP 0 1 z MID",
+        "BZMPOP 0 1 z MIN COUNT 0",
+        "BZMPOP x 1 z MIN",
+        "BZPOPMAX text 0",
+    ] {
+        pair.check_line(line);
+    }
+}
+
+#[test]
+fn hyperloglogs_have_the_same_bytes() {
+    let Some(mut pair) = Pair::start("hll", false) else { return };
+    let mut random = Random::new(11);
+    for (round, steps) in [10, 300, 1500, 3000, 200, 40].into_iter().enumerate() {
+        let key = format!("hll{round}");
+        pair.check(&["PFADD", &key]);
+        for step in 0..steps {
+            let mut words = vec![b"PFADD".to_vec(), key.clone().into_bytes()];
+            for _ in 0..1 + random.below(4) {
+                words.push((0..random.below(20)).map(|_| random.bits() as u8).collect());
+            }
+            pair.check(&words);
+            if step % 7 == 0 || step + 1 == steps {
+                pair.check(&["GET", &key]);
+            }
+            if step % 50 == 0 || step + 1 == steps {
+                pair.check(&["PFCOUNT", &key]);
+                pair.check(&["GET", &key]);
+            }
+        }
+        pair.check(&["PFDEBUG", "ENCODING", &key]);
+        pair.check(&["PFDEBUG", "DECODE", &key]);
+    }
+    for (one, other) in [(0, 1), (1, 4), (4, 3), (2, 3), (5, 0)] {
+        let [one, other] = [one, other].map(|number| format!("hll{number}"));
+        let merged = format!("{one}{other}");
+        pair.check(&["PFCOUNT", &one, &other, "none"]);
+        pair.check(&["PFMERGE", &merged, &one, &other]);
+        pair.check(&["GET", &merged]);
+        pair.check(&["PFCOUNT", &merged]);
+        pair.check(&["PFDEBUG", "GETREG", &merged]);
+        pair.check(&["PFDEBUG", "TODENSE", &merged]);
+    }
+    for line in [
+        "SET text x",
+        "PFADD text a",
+        "PFCOUNT text",
+        "PFMERGE hll0 text",
+        "SET number 5",
+        "PFADD number a",
+        "ZADD z 1 a",
+        "PFADD z a",
+        "PFCOUNT hll0 z",
+        "PFDEBUG GETREG none",
+        "PFDEBUG NOSUCH hll0",
+        "PFMERGE fresh",
+        "GET fresh",
+        "APPEND hll0 xx",
+        "PFCOUNT hll0 hll1",
+        "PFADD hll0 element another",
+        "PFDEBUG DECODE hll1",
+    ] {
+        pair.check_line(line);
+    }
+}
+
+/// A coordinate of up to `max` degrees.
+fn degrees(random: &mut Random, max: f64) -> String {
+    ((random.bits() as f64 / u64::MAX as f64 * 2.0 - 1.0) * max).to_string()
+}
+
+#[test]
+fn positions_and_searches_are_the_same() {
+    const LATITUDE_MAX: f64 = 85.05112878;
+    for (name, resp3) in [("geo2", false), ("geo3", true)] {
+        let Some(mut pair) = Pair::start(name, resp3) else { return };
+        let mut random = Random::new(23);
+        for index in 0..2000 {
+            let member = format!("p{index}");
+            let (longitude, latitude) =
+                (degrees(&mut random, 180.0), degrees(&mut random, LATITUDE_MAX));
+            pair.check(&["GEOADD", "geo", &longitude, &latitude, &member]);
+        }
+        for index in 0..1000 {
+            let [one, other] = [index, (index * 17 + 5) % 2100].map(|n| format!("p{n}"));
+            pair.check(&["GEOHASH", "geo", &one, &other]);
+            pair.check(&["GEOPOS", "geo", &one, &other]);
+            pair.check(&["GEODIST", "geo", &one, &other, ["m", "km", "FT", "mi"][index % 4]]);
+        }
+        for round in 0..600 {
+            let words = search_words(&mut random, round);
+            pair.check(&words);
+        }
+        for line in GEO_LINES {
+            pair.check_line(line);
+        }
+    }
+}
+
+fn search_words(random: &mut Random, round: usize) -> Vec<String> {
+    let size = |random: &mut Random| {
+        let exponent = 2.0 + random.below(6000) as f64 / 1000.0;
+        (10f64.powf(exponent).round() / 1000.0).to_string()
+    };
+    let mut words: Vec<String> = Vec::new();
+    let say = |words: &mut Vec<String>, parts: &[&str]| {
+        words.extend(parts.iter().map(|part| part.to_string()));
+    };
+    let store = round.is_multiple_of(7);
+    say(
+        &mut words,
+        if store { &["GEOSEARCHSTORE", "found", "geo"] } else { &["GEOSEARCH", "geo"] },
+    );
+    if round.is_multiple_of(5) {
+        say(&mut words, &["FROMMEMBER", &format!("p{}", random.below(2000))]);
+    } else {
+        let latitude_max = [60.0, 85.05112878][round % 2];
+        let longitude = degrees(random, 180.0);
+        say(&mut words, &["FROMLONLAT", &longitude, &degrees(random, latitude_max)]);
+    }
+    if round.is_multiple_of(3) {
+        let width = size(random);
+        say(&mut words, &["BYBOX", &width, &size(random)]);
+    } else {
+        say(&mut words, &["BYRADIUS", &size(random)]);
+    }
+    say(&mut words, &[["m", "km", "ft", "mi"][random.below(4)]]);
+    if !store {
+        say(&mut words, &["WITHDIST", "WITHCOORD", "WITHHASH"][..random.below(4)]);
+    }
+    match random.below(4) {
+        0 => say(&mut words, &["ASC"]),
+        1 => say(&mut words, &["DESC", "COUNT", "5"]),
+        2 => say(&mut words, &["COUNT", "3", "ANY"]),
+        _ => {}
+    }
+    words
+}
+
+const GEO_LINES: &[&str] = &[
+    "ZRANGE found 0 -1 WITHSCORES",
+    "SET text x",
+    "GEOADD geo 200 10 x",
+    "GEOADD geo 10 100 x",
+    "GEOADD geo a 100 x",
+    "GEOADD geo NX XX 10 10 x",
+    "GEOADD geo NX 10 10",
+    "GEOADD geo CH 10 10 x 11 11 y",
+    "GEOADD geo CH XX 10.5 10 x 11 11 y 12 12 z",
+    "GEOADD geo NX 10 10 x 13 13 w",
+    "GEOADD text 10 10 x",
+    "GEODIST geo x y",
+    "GEODIST geo x nosuch",
+    "GEODIST none x y",
+    "GEODIST geo x y parsec",
+    "GEODIST geo x y km more",
+    "GEOHASH none a b",
+    "GEOPOS none a b",
+    "GEOPOS geo",
+    "GEOHASH text a",
+    "GEORADIUS geo 10 10 200 km",
+    "GEORADIUS geo 10 10 200 km ASC WITHDIST WITHHASH WITHCOORD COUNT 2",
+    "GEORADIUS geo 10 10 200 km STORE out",
+    "ZRANGE out 0 -1 WITHSCORES",
+    "GEORADIUS geo 10 10 0 km STORE out",
+    "ZRANGE out 0 -1",
+    "GEORADIUS geo 10 10 200 km STORE out WITHDIST",
+    "GEORADIUS geo 10 10 x km",
+    "GEORADIUS geo 10 10 -1 km",
+    "GEORADIUS geo 10 10 1 parsec",
+    "GEORADIUS geo 10 10 200 km COUNT 0",
+    "GEORADIUS geo 10 10 200 km COUNT",
+    "GEORADIUS geo 10 10 200 km ANY",
+    "GEORADIUS none 10 10 200 km",
+    "GEORADIUS none 10 10 200 km STORE out",
+    "GEORADIUS none x 10 200 km",
+    "GEORADIUS text 10 10 200 km",
+    "GEORADIUS_RO geo 10 10 200 km STORE out",
+    "GEORADIUS_RO geo 10 10 200 km DESC",
+    "GEORADIUSBYMEMBER geo x 200 km ASC",
+    "GEORADIUSBYMEMBER geo nosuch 200 km",
+    "GEORADIUSBYMEMBER none nosuch x y",
+    "GEORADIUSBYMEMBER none nosuch x y STORE out",
+    "GEORADIUSBYMEMBER_RO geo x 200 km DESC WITHDIST",
+    "GEOSEARCH geo FROMMEMBER x BYRADIUS 200 km ASC",
+    "GEOSEARCH geo FROMMEMBER nosuch BYRADIUS 200 km ASC",
+    "GEOSEARCH none FROMMEMBER nosuch BYRADIUS 200 km ASC",
+    "GEOSEARCH geo FROMMEMBER x FROMLONLAT 1 1 BYRADIUS 200 km",
+    "GEOSEARCH geo FROMLONLAT 1 1 BYRADIUS 200 km BYBOX 1 1 km",
+    "GEOSEARCH geo FROMLONLAT 1 1 ASC DESC WITHDIST",
+    "GEOSEARCH geo BYRADIUS 1 km ASC DESC WITHDIST",
+    "GEOSEARCH geo FROMLONLAT 1 1 BYBOX -1 1 km",
+    "GEOSEARCH geo FROMLONLAT 1 1 BYBOX x 1 km",
+    "GEOSEARCH geo FROMLONLAT 1 1 BYBOX 1 x km",
+    "GEOSEARCH geo FROMLONLAT 1 1 BYRADIUS 200 km STOREDIST",
+    "GEOSEARCHSTORE out geo FROMLONLAT 10 10 BYRADIUS 200 km WITHDIST",
+    "GEOSEARCHSTORE out geo FROMLONLAT 10 10 BYRADIUS 200 km ASC",
+    "ZRANGE out 0 -1 WITHSCORES",
+    "GEOSEARCHSTORE out none FROMLONLAT 10 10 BYRADIUS 200 km",
+    "ZRANGE out 0 -1",
+];
