@@ -303,11 +303,11 @@ fn hincrbyfloat(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         Some(Element::Int(number)) => LongDouble::from_int(number),
         Some(Element::Str(text)) => LongDouble::parse(text).ok_or(NOT_A_FLOAT)?,
     };
-    if !old.is_finite() || !old.add(increment).is_finite() {
+    if !old.is_finite() || !old.plus(increment).is_finite() {
         return Err(Error::NAN_OR_INFINITY);
     }
     let limits = limits(cx);
-    let text = old.add(increment).text();
+    let text = old.plus(increment).text();
     cx.keys.hash_or_new(key)?.set(field, text.as_bytes(), limits);
     cx.out.text(&text);
     changed(cx, key, "hincrbyfloat", 1);

@@ -4,7 +4,6 @@
 //! row in its family's table beside its handler.
 
 pub mod arguments;
-pub mod basics;
 pub mod bitfield;
 pub mod bitmap;
 pub mod categories;
@@ -41,7 +40,6 @@ use command::Family;
 
 /// The families of this crate; the binary adds those of others.
 pub const FAMILIES: &[Family] = &[
-    basics::FAMILY,
     string::FAMILY,
     list::FAMILY,
     set::FAMILY,

@@ -199,7 +199,6 @@ pub const FAMILY: Family = Family {
             usage: "source destination",
             summary: "Moves an element from the right of one list to the left of another.",
             since: "1.2.0",
-            deprecated: Some(("6.2.0", "LMOVE with RIGHT and LEFT")),
             ..Command::DEFAULT
         },
         Command {
@@ -208,7 +207,7 @@ pub const FAMILY: Family = Family {
             flags: WRITE.with(BLOCKING),
             keys: &[range(1, -2, 1, RW_TAKE)],
             usage: "key [key ...] timeout",
-            summary: "Takes the leftmost element of the first list that has any, or waits for one.",
+            summary: "Takes the leftmost element of the first list that has any, or waits.",
             complexity: "O(N), N = keys",
             since: "2.0.0",
             ..Command::DEFAULT
@@ -219,7 +218,7 @@ pub const FAMILY: Family = Family {
             flags: WRITE.with(BLOCKING),
             keys: &[range(1, -2, 1, RW_TAKE)],
             usage: "key [key ...] timeout",
-            summary: "Takes the rightmost element of the first list that has any, or waits for it.",
+            summary: "Takes the rightmost element of the first list that has any, or waits.",
             complexity: "O(N), N = keys",
             since: "2.0.0",
             ..Command::DEFAULT
@@ -243,7 +242,6 @@ pub const FAMILY: Family = Family {
             summary: "Moves an element from the right of one list to the left of another, \
                       or waits for one to move.",
             since: "2.2.0",
-            deprecated: Some(("6.2.0", "BLMOVE with RIGHT and LEFT")),
             ..Command::DEFAULT
         },
         Command {

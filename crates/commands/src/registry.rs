@@ -13,6 +13,9 @@ const SLOTS: usize = 2048;
 pub struct Entry {
     /// Its row of the table.
     pub command: Command,
+    /// What clients call it: its name, unless `rename-command` gave it another one; empty if that
+    /// took it away.
+    pub word: &'static str,
     /// Its group.
     pub group: Group,
     /// Lower case, subcommands as `config|get`.
@@ -88,7 +91,8 @@ fn slot(name: &[u8]) -> usize {
 }
 
 impl Registry {
-    /// Brings families together.
+    /// Brings families together. A container that several families have gets the subcommands of
+    /// all of them.
     ///
     /// # Panics
     /// If two commands have one name.
@@ -96,22 +100,51 @@ impl Registry {
         let mut registry = Registry { entries: Vec::new(), table: Box::new([0; SLOTS]) };
         for family in families {
             for command in family.commands {
-                let index = registry.add(command, family.group, None);
-                registry.entries[index].subs = command
-                    .sub
-                    .iter()
-                    .map(|s| registry.add(s, family.group, Some(command)))
-                    .collect();
-                let mut at = slot(command.name.as_bytes());
-                while registry.table[at] != 0 {
-                    let other = &registry.entries[registry.table[at] as usize - 1];
-                    assert_ne!(other.command.name, command.name, "two commands of one name");
-                    at = (at + 1) % SLOTS;
+                let known = registry.lookup(command.name.as_bytes()).map(|entry| entry.index);
+                let index = known.unwrap_or_else(|| registry.add(command, family.group, None));
+                let is_container = !command.sub.is_empty();
+                let more =
+                    known.is_none() || is_container && !registry.entries[index].subs.is_empty();
+                assert!(more, "two commands are called {}", command.name);
+                for sub in command.sub {
+                    let entry = &registry.entries[index];
+                    if registry.lookup_sub(entry, sub.name.as_bytes()).is_none() {
+                        let sub = registry.add(sub, family.group, Some(command));
+                        registry.entries[index].subs.push(sub);
+                    }
                 }
-                registry.table[at] = index as u16 + 1;
+                if known.is_none() {
+                    registry.place(index);
+                }
             }
         }
         registry
+    }
+
+    /// Enters a command under its word.
+    fn place(&mut self, index: usize) {
+        let mut at = slot(self.entries[index].word.as_bytes());
+        while self.table[at] != 0 {
+            at = (at + 1) % SLOTS;
+        }
+        self.table[at] = index as u16 + 1;
+    }
+
+    /// Gives a command another word, or none (`to` is empty). Only before the server serves.
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<(), &'static str> {
+        let index = self.lookup(from.as_bytes()).ok_or("No such command in rename-command")?.index;
+        if !to.is_empty() && self.lookup(to.as_bytes()).is_some_and(|other| other.index != index) {
+            return Err("Target command name already exists");
+        }
+        // Leaked: the words of a server's commands live as long as it does.
+        self.entries[index].word = Box::leak(to.to_ascii_uppercase().into_boxed_str());
+        self.table.fill(0);
+        for index in 0..self.entries.len() {
+            if !self.entries[index].is_sub && !self.entries[index].word.is_empty() {
+                self.place(index);
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, command: &Command, group: Group, parent: Option<&Command>) -> usize {
@@ -128,13 +161,23 @@ impl Registry {
         let index = self.entries.len();
         let is_sub = parent.is_some();
         let subs = Vec::new();
-        let arity = command.arity();
-        let arity = if is_sub { arity + arity.signum() } else { arity };
         let quick = command.flags.has(FAST) || matches!(command.name, "SET" | "SETEX" | "PSETEX");
         let batches = one_key && quick && !command.flags.has(BLOCKING);
+        let arity = command.arity();
+        let arity = if is_sub { arity + arity.signum() } else { arity };
         let command = *command;
-        let entry =
-            Entry { command, group, full_name, index, subs, is_sub, arity, one_key, batches };
+        let entry = Entry {
+            command,
+            word: command.name,
+            group,
+            full_name,
+            index,
+            subs,
+            is_sub,
+            arity,
+            one_key,
+            batches,
+        };
         self.entries.push(entry);
         index
     }
@@ -151,7 +194,7 @@ impl Registry {
         loop {
             let index = self.table[at].checked_sub(1)?;
             let entry = &self.entries[index as usize];
-            if entry.command.name.as_bytes().eq_ignore_ascii_case(name) {
+            if entry.word.as_bytes().eq_ignore_ascii_case(name) {
                 return Some(entry);
             }
             at = (at + 1) % SLOTS;
@@ -281,4 +324,21 @@ fn value_of(args: Args<'_>, keyword: &str, from: usize, others: &[(&str, usize)]
         index += 1 + own.map_or(0, |(_, words)| *words);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_get_other_words() {
+        let mut registry = Registry::new(crate::FAMILIES);
+        assert_eq!(registry.rename("nope", "x"), Err("No such command in rename-command"));
+        assert_eq!(registry.rename("get", "SET"), Err("Target command name already exists"));
+        assert_eq!(registry.rename("get", "fetch"), Ok(()));
+        assert_eq!(registry.rename("SET", ""), Ok(()));
+        assert!(registry.lookup(b"GET").is_none() && registry.lookup(b"set").is_none());
+        assert_eq!(registry.lookup(b"FETCH").map(|entry| entry.command.name), Some("GET"));
+        assert!(registry.lookup(b"GETRANGE").is_some());
+    }
 }

@@ -607,10 +607,10 @@ fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         Some(bytes) => LongDouble::parse(bytes).ok_or(Error::NOT_A_FLOAT)?,
     };
     let more = LongDouble::parse(args.word(2)).ok_or(Error::NOT_A_FLOAT)?;
-    if !old.is_finite() || !more.is_finite() || !old.add(more).is_finite() {
+    if !old.is_finite() || !more.is_finite() || !old.plus(more).is_finite() {
         return Err(Error::NAN_OR_INFINITY);
     }
-    let text = old.add(more).text();
+    let text = old.plus(more).text();
     cx.keys.set(key, NewValue::Bytes(text.as_bytes()), Expire::Keep);
     cx.keys.notify(class::STRING, "incrbyfloat", key);
     cx.keys.rewrite(&[b"SET", key, text.as_bytes(), b"KEEPTTL"]);

@@ -281,7 +281,8 @@ impl Draw {
                     words.push(self.one(&["1", "3", "0", "x"]).to_string());
                 }
             }
-            27 => say(&["OBJECT", "ENCODING", &key]),
+            // Sets are listpacks only since Redis 7.2.
+            27 if key != "plain" => say(&["OBJECT", "ENCODING", &key]),
             28 => say(&["DEL", &key]),
             _ => say(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
         }

@@ -43,7 +43,10 @@ fn start(args: &[String]) -> Result<ExitCode, String> {
         state = state.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ 0x1234_5678;
         state
     };
-    let running = server::start::start(options, commands::FAMILIES, seed, String::new())
+    let families = [commands::FAMILIES, server::FAMILIES, server::admin::FAMILIES].concat();
+    let mut configuration = server::conf_file::Configuration::default();
+    configuration.options = options;
+    let running = server::start::start(configuration, &families, seed)
         .map_err(|error| error.to_string())?;
     for address in &running.addresses {
         println!("listening on {address}");

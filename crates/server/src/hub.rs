@@ -1,11 +1,12 @@
 //! The server as the engine sees it, one per thread: admission, counting, publishing, and the part
 //! of the connection whose command runs just now.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use commands::command::{DENY_OOM, NO_AUTH, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED};
+use commands::command::{ADMIN, DENY_OOM, FAST, NO_AUTH, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED};
 use commands::context::{Deliver, Host, Session};
 use commands::error::Error;
 use commands::registry::Entry;
@@ -13,12 +14,12 @@ use keyspace::effects::{Effects, Event, class};
 use keyspace::evict::Evictor;
 use keyspace::keyspace::add;
 use keyspace::random::Random;
-use resp::{Args, Writer};
+use resp::{Args, OwnedArgs, Writer};
 
 use crate::connection::{Peer, Replies};
 use crate::message::{Message, Pushed};
 use crate::options::index_of;
-use crate::pubsub::Channel;
+use crate::pubsub::{Channel, Subscriber};
 use crate::records::Slow;
 use crate::shared::{Counts, Shared};
 use crate::sys;
@@ -37,8 +38,10 @@ pub struct Hub {
     pub now_ms: i64,
     /// The connection whose command runs.
     pub peer: Option<Box<Peer>>,
-    /// Messages for clients of this thread, delivered after the command.
-    pub pushes: Vec<(u64, Arc<Pushed>)>,
+    /// This thread's mail, taken out of its mailbox and not read yet.
+    pub mail: VecDeque<Message>,
+    /// Messages for the client whose command runs: they follow the reply.
+    own: Vec<Arc<Pushed>>,
     /// Random numbers.
     pub random: Random,
     evictor: Evictor,
@@ -53,11 +56,21 @@ impl Hub {
             thread,
             now_ms: 0,
             peer: None,
-            pushes: Vec::new(),
+            mail: VecDeque::new(),
+            own: Vec::new(),
             random: Random::new(seed),
             evictor: Evictor::default(),
             started: Instant::now(),
         }
+    }
+
+    /// The hub that a server's own command runs under.
+    ///
+    /// # Panics
+    /// In a command of another server: the binary brings these families and hubs together.
+    pub fn of(host: &mut dyn Host) -> &mut Hub {
+        let host: &mut dyn std::any::Any = host;
+        host.downcast_mut().expect("families of the server run under its hub")
     }
 
     /// This thread's counts.
@@ -73,67 +86,100 @@ impl Hub {
         self.peer.as_mut().expect("a command runs for a connection")
     }
 
-    /// Sends a message to all who listen to a channel; how many they are. `out` takes what the
-    /// running command's own client gets, ahead of its reply.
-    pub fn publish(
-        &mut self,
-        session: &Session,
-        out: &mut Writer,
-        kind: Channel,
-        channel: &[u8],
-        message: &[u8],
-    ) -> usize {
+    /// Sends a message to all who listen to a channel; how many they are.
+    pub fn publish(&mut self, kind: Channel, channel: &[u8], message: &[u8]) -> usize {
         let shared = Arc::clone(&self.shared);
         let word: &[u8] = if kind == Channel::Shard { b"smessage" } else { b"message" };
-        let listeners = shared.subscriptions.listeners(kind, channel);
-        let mut count = listeners.len();
-        if count > 0 {
-            self.push(session, out, &listeners, &[word, channel, message]);
-        }
-        if kind == Channel::Exact {
-            for (pattern, listeners) in shared.subscriptions.pattern_listeners(channel) {
-                count += listeners.len();
-                self.push(session, out, &listeners, &[b"pmessage", &pattern, channel, message]);
-            }
-        }
-        count
+        shared.subscriptions.reach(kind, channel, |pattern, listeners| {
+            let pushed = match pattern {
+                None => Pushed::new(&[word, channel, message]),
+                Some(pattern) => Pushed::new(&[b"pmessage", pattern, channel, message]),
+            };
+            self.hand(listeners, &Arc::new(pushed));
+        })
     }
 
-    fn push(
-        &mut self,
-        session: &Session,
-        out: &mut Writer,
-        listeners: &[crate::pubsub::Subscriber],
-        words: &[&[u8]],
-    ) {
-        let write = |resp3| {
-            let mut writer = Writer::new(resp3);
-            writer.push(words.len());
-            words.iter().for_each(|word| writer.bulk(word));
-            writer.to_vec()
-        };
-        let pushed = Arc::new(Pushed { resp2: write(false), resp3: write(true) });
-        for (thread, id) in listeners {
-            if *id == session.id {
-                out.raw(if session.resp3 { &pushed.resp3 } else { &pushed.resp2 });
-            } else if *thread == self.thread {
-                self.pushes.push((*id, Arc::clone(&pushed)));
+    /// Hands a message to the threads of those who listen. Mail for this thread's own clients is
+    /// put behind what other threads have sent already, so that the order is the same for all.
+    fn hand(&mut self, listeners: &[Subscriber], pushed: &Arc<Pushed>) {
+        let own = self.peer.as_ref().map(|peer| peer.client.id);
+        for thread in 0..self.shared.threads() {
+            let mut ids: Vec<u64> = Vec::new();
+            for (_, id) in listeners.iter().filter(|(other, _)| *other == thread) {
+                if Some(*id) == own {
+                    self.claim_own();
+                    self.own.push(Arc::clone(pushed));
+                } else {
+                    ids.push(*id);
+                }
+            }
+            if ids.is_empty() {
+                continue;
+            }
+            let message = Message::Push(ids, Arc::clone(pushed));
+            if thread == self.thread {
+                self.fetch_mail();
+                self.mail.push_back(message);
             } else {
-                self.shared.send(*thread, Message::Push(*id, Arc::clone(&pushed)));
+                self.shared.send(thread, message);
             }
         }
     }
 
-    fn publish_event(&mut self, session: &Session, out: &mut Writer, event: &Event) {
+    /// Moves this thread's mail out of its mailbox.
+    pub fn fetch_mail(&mut self) {
+        if let Some(mailboxes) = self.shared.mailboxes.get() {
+            self.mail.extend(mailboxes[self.thread].take());
+        }
+    }
+
+    /// Takes the messages that are on their way to the running command's client out of the mail:
+    /// they come before its next one, or before it stops listening.
+    fn claim_own(&mut self) {
+        self.fetch_mail();
+        let Some(own) = self.peer.as_ref().map(|peer| peer.client.id) else { return };
+        for message in &mut self.mail {
+            if let Message::Push(ids, pushed) = message
+                && let Some(at) = ids.iter().position(|id| *id == own)
+            {
+                ids.swap_remove(at);
+                self.own.push(Arc::clone(pushed));
+            }
+        }
+    }
+
+    /// Writes what has been sent to the running command's client, which is about to stop
+    /// listening, ahead of the confirmation. Inside EXEC it has to wait for the end of the reply,
+    /// where only a RESP3 client can still tell it from another command's reply.
+    pub fn write_claimed(&mut self, session: &Session, out: &mut Writer) {
+        if session.in_exec && session.resp3 {
+            return self.claim_own();
+        }
+        let before = std::mem::take(&mut self.own);
+        self.claim_own();
+        let claimed = std::mem::replace(&mut self.own, before);
+        if !session.in_exec {
+            claimed.iter().for_each(|pushed| out.raw(pushed.bytes(session.resp3)));
+        }
+    }
+
+    /// Writes the messages that the command's own client gets, after its reply.
+    pub fn write_own(&mut self, session: &Session, out: &mut Writer) {
+        for pushed in self.own.drain(..) {
+            out.raw(pushed.bytes(session.resp3));
+        }
+    }
+
+    fn publish_event(&mut self, event: &Event) {
         let wanted = self.shared.core.space.settings.notify.load(Ordering::Relaxed);
         let db = event.db;
         if wanted & class::KEYSPACE != 0 {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), &event.key].concat();
-            self.publish(session, out, Channel::Exact, &channel, event.name.as_bytes());
+            self.publish(Channel::Exact, &channel, event.name.as_bytes());
         }
         if wanted & class::KEYEVENT != 0 {
             let channel = format!("__keyevent@{db}__:{}", event.name);
-            self.publish(session, out, Channel::Exact, channel.as_bytes(), &event.key);
+            self.publish(Channel::Exact, channel.as_bytes(), &event.key);
         }
     }
 
@@ -141,7 +187,18 @@ impl Hub {
     pub fn make_room(&mut self, session: &mut Session, out: &mut Writer) -> bool {
         let shared = Arc::clone(&self.shared);
         let max = shared.core.space.settings.maxmemory.load(Ordering::Relaxed);
-        while max > 0 && sys::used_memory() > max {
+        if max == 0 || sys::used_memory() <= max {
+            return true;
+        }
+        let started = Instant::now();
+        let has_room = self.evict_down_to(max, session, out);
+        self.note_event("eviction-cycle", started.elapsed().as_nanos() as u64);
+        has_room
+    }
+
+    fn evict_down_to(&mut self, max: u64, session: &mut Session, out: &mut Writer) -> bool {
+        let shared = Arc::clone(&self.shared);
+        while sys::used_memory() > max {
             let space = &shared.core.space;
             let picked = self.evictor.pick(space, self.now_ms, &mut self.random);
             let Some((db, key)) = picked else { return false };
@@ -164,9 +221,16 @@ impl Hub {
     }
 
     fn feed_monitors(&mut self, session: &Session, args: Args<'_>) {
-        let peer = self.peer.as_ref().map(|peer| Arc::clone(&peer.client));
-        let addr = peer.as_ref().map_or("", |client| client.addr.as_str());
-        let (seconds, micros) = (self.now_ms / 1000, self.now_ms % 1000 * 1000);
+        let client = self.peer.as_ref().map(|peer| Arc::clone(&peer.client));
+        let addr = match &client {
+            Some(client) if client.is_unix => {
+                format!("unix:{}", client.addr.strip_suffix(":0").unwrap_or(&client.addr))
+            }
+            Some(client) => client.addr.clone(),
+            None => String::new(),
+        };
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (seconds, micros) = (time.as_secs(), time.subsec_micros());
         let mut line = format!("+{seconds}.{micros:06} [{} {addr}]", session.db).into_bytes();
         for word in args.iter() {
             line.push(b' ');
@@ -174,13 +238,23 @@ impl Hub {
         }
         line.extend_from_slice(b"\r\n");
         let pushed = Arc::new(Pushed { resp2: line.clone(), resp3: line });
-        let monitors = self.shared.monitors.lock().unwrap_or_else(|p| p.into_inner()).clone();
-        for (thread, id) in monitors {
-            if thread == self.thread {
-                self.pushes.push((id, Arc::clone(&pushed)));
-            } else {
-                self.shared.send(thread, Message::Push(id, Arc::clone(&pushed)));
-            }
+        let shared = Arc::clone(&self.shared);
+        // Held while the line is handed over: all monitors see all commands in one order.
+        let monitors = shared.monitors.lock().unwrap_or_else(|p| p.into_inner());
+        self.hand(&monitors, &pushed);
+    }
+
+    fn tracks_latency(&self) -> bool {
+        self.shared.options.is_on(const { index_of("latency-tracking") })
+    }
+
+    /// Keeps the latency of an event if `latency-monitor-threshold` says so.
+    #[inline]
+    pub fn note_event(&self, event: &'static str, nanoseconds: u64) {
+        let threshold = self.shared.options.number(const { index_of("latency-monitor-threshold") });
+        let ms = nanoseconds / 1_000_000;
+        if threshold > 0 && ms >= threshold as u64 {
+            self.shared.records.add_latency(event, self.now_ms / 1000, ms);
         }
     }
 
@@ -194,6 +268,26 @@ impl Hub {
         let slow = Slow { id: 0, unix_seconds, microseconds, words, addr, name };
         self.shared.records.add_slow(slow, max as usize);
     }
+}
+
+/// The words without passwords, if there are any among them: what MONITOR and the slow log show.
+fn without_passwords(entry: &Entry, args: Args<'_>) -> Option<OwnedArgs> {
+    let hidden: std::ops::Range<usize> = match entry.command.name {
+        "AUTH" => 1..args.len(),
+        "HELLO" => {
+            let auth = args.iter().position(|word| word.eq_ignore_ascii_case(b"AUTH"))?;
+            auth + 1..auth + 3
+        }
+        _ => return None,
+    };
+    let words = args.iter().enumerate();
+    Some(OwnedArgs::new(
+        words.map(
+            |(index, word)| {
+                if hidden.contains(&index) { b"(redacted)" as &[u8] } else { word }
+            },
+        ),
+    ))
 }
 
 /// Words as the slow log keeps them: at most 32, each at most 128 bytes.
@@ -217,7 +311,7 @@ fn shown_words(args: Args<'_>) -> Vec<Vec<u8>> {
 }
 
 /// Appends a word in double quotes, as MONITOR shows it.
-fn quote(line: &mut Vec<u8>, word: &[u8]) {
+pub fn quote(line: &mut Vec<u8>, word: &[u8]) {
     line.push(b'"');
     for byte in word {
         match byte {
@@ -257,7 +351,7 @@ impl Host for Hub {
         Ok(())
     }
 
-    fn allows_batch(&mut self, session: &Session) -> bool {
+    fn allows_batch(&mut self, _: &Session) -> bool {
         let options = &self.shared.options;
         let slow = options.number(const { index_of("slowlog-log-slower-than") });
         let quiet = self.shared.monitor_count.load(Ordering::Relaxed) == 0
@@ -266,22 +360,30 @@ impl Host for Hub {
             && !self.is_memory_short();
         self.started = Instant::now();
         let peer = self.peer();
-        quiet
-            && peer.is_authenticated
-            && peer.replies == Replies::On
-            && (session.resp3 || peer.subscriptions() == 0)
+        // A client that listens gets its own messages right behind the reply that belongs to them.
+        let listens = peer.subscriptions() > 0 || peer.client.monitor.load(Ordering::Relaxed);
+        quiet && peer.is_authenticated && peer.replies == Replies::On && !listens
     }
 
     fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u32) {
         let each = self.started.elapsed().as_nanos() as u64 / entries.len() as u64;
         let counts = self.counts();
         add(&counts.commands, entries.len() as u64);
-        for (index, entry) in entries.iter().enumerate() {
-            add(&counts.calls[entry.index], 1);
-            add(&counts.nanoseconds[entry.index], each);
-            if failed >> index & 1 != 0 {
-                add(&counts.failed[entry.index], 1);
+        let tracks = self.tracks_latency();
+        let mut from = 0;
+        // A pipeline mostly repeats one command: count each run of it at once.
+        for run in entries.chunk_by(|one, other| one.index == other.index) {
+            let (index, calls) = (run[0].index, run.len() as u64);
+            add(&counts.calls[index], calls);
+            add(&counts.nanoseconds[index], each * calls);
+            let failures = failed >> from & ((1u64 << calls) - 1) as u32;
+            if failures != 0 {
+                add(&counts.failed[index], failures.count_ones().into());
             }
+            if tracks {
+                counts.note_latency(index, each, calls);
+            }
+            from += run.len();
         }
         let last = entries.last().map_or(u32::MAX, |entry| entry.index as u32);
         if let Some(peer) = &self.peer {
@@ -291,10 +393,15 @@ impl Host for Hub {
     }
 
     fn begin(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        let flags = entry.command.flags;
         if self.shared.monitor_count.load(Ordering::Relaxed) > 0
-            && !entry.command.flags.has(SKIP_MONITOR)
+            && !flags.has(SKIP_MONITOR)
+            && !flags.has(ADMIN)
         {
-            self.feed_monitors(session, args);
+            match without_passwords(entry, args) {
+                Some(shown) => self.feed_monitors(session, shown.args()),
+                None => self.feed_monitors(session, args),
+            }
         }
         self.started = Instant::now();
     }
@@ -306,6 +413,11 @@ impl Host for Hub {
         if failed {
             add(&counts.failed[entry.index], 1);
         }
+        if self.tracks_latency() {
+            counts.note_latency(entry.index, nanoseconds, 1);
+        }
+        let is_fast = entry.command.flags.has(FAST);
+        self.note_event(if is_fast { "fast-command" } else { "command" }, nanoseconds);
         if let Some(peer) = &self.peer {
             peer.client.last_command.store(entry.index as u32, Ordering::Relaxed);
             add(&peer.client.commands, 1);
@@ -313,7 +425,10 @@ impl Host for Hub {
         let slow = self.shared.options.number(const { index_of("slowlog-log-slower-than") });
         let microseconds = nanoseconds / 1000;
         if slow >= 0 && microseconds >= slow as u64 && !entry.command.flags.has(SKIP_SLOWLOG) {
-            self.note_slow(args, microseconds);
+            match without_passwords(entry, args) {
+                Some(shown) => self.note_slow(shown.args(), microseconds),
+                None => self.note_slow(args, microseconds),
+            }
         }
     }
 
@@ -322,10 +437,11 @@ impl Host for Hub {
         self.shared.records.add_error(error.message());
     }
 
-    fn settle(&mut self, session: &mut Session, out: &mut Writer, mut effects: Effects) {
-        for event in std::mem::take(&mut effects.events) {
-            self.publish_event(session, out, &event);
-        }
+    fn announce(&mut self, events: Vec<Event>) {
+        events.iter().for_each(|event| self.publish_event(event));
+    }
+
+    fn settle(&mut self, _: &mut Session, _: &mut Writer, mut effects: Effects) {
         if effects.frees_lazily && !effects.garbage.is_empty() {
             self.shared.free_later(std::mem::take(&mut effects.garbage));
         }
