@@ -44,7 +44,9 @@ fn start(args: &[String]) -> Result<ExitCode, String> {
         state
     };
     let families = [commands::FAMILIES, server::FAMILIES, server::admin::FAMILIES].concat();
-    let running = server::start::start(options, &families, seed, String::new())
+    let mut configuration = server::conf_file::Configuration::default();
+    configuration.options = options;
+    let running = server::start::start(configuration, &families, seed)
         .map_err(|error| error.to_string())?;
     for address in &running.addresses {
         println!("listening on {address}");
