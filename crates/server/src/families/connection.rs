@@ -252,6 +252,7 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     });
     if was_monitor {
         crate::monitor::leave(&hub.shared, who);
+        hub.forget_own();
     }
     cx.out.simple("RESET");
     Ok(())
