@@ -103,7 +103,7 @@ pub fn start(
     listeners.register(&polls[0])?;
     let freer = std::thread::Builder::new().name("free".into());
     freer.spawn(move || {
-        sys::register_thread();
+        let _registered = sys::register_thread();
         garbage.into_iter().for_each(drop);
     })?;
     let mut doors = Some(listeners);
