@@ -75,7 +75,8 @@ pub const FAMILY: Family = Family {
             flags: READONLY,
             keys: &[first(RO)],
             usage: "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
-                    <BYRADIUS radius unit | BYBOX width height unit> [ASC | DESC] \
+                    <BYRADIUS radius <M | KM | FT | MI> | \
+                    BYBOX width height <M | KM | FT | MI>> [ASC | DESC] \
                     [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
             // The shorter alternatives: FROMMEMBER with its member, BYRADIUS with radius and unit.
             arity_override: -7,
@@ -90,7 +91,8 @@ pub const FAMILY: Family = Family {
             flags: WRITE_MORE,
             keys: &[first(OW), at(2, RO)],
             usage: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
-                    <BYRADIUS radius unit | BYBOX width height unit> [ASC | DESC] \
+                    <BYRADIUS radius <M | KM | FT | MI> | \
+                    BYBOX width height <M | KM | FT | MI>> [ASC | DESC] \
                     [COUNT count [ANY]] [STOREDIST]",
             arity_override: -8,
             summary: "Stores the members inside a circle or a box.",
@@ -108,6 +110,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns or stores the members within a distance of a position.",
             complexity: SEARCH_COST,
             since: "3.2.0",
+            deprecated: Some(("6.2.0", "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS")),
             ..Command::DEFAULT
         },
         Command {
@@ -120,6 +123,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the members within a distance of a position.",
             complexity: SEARCH_COST,
             since: "3.2.10",
+            deprecated: Some(("6.2.0", "GEOSEARCH with BYRADIUS")),
             ..Command::DEFAULT
         },
         Command {
@@ -132,6 +136,10 @@ pub const FAMILY: Family = Family {
             summary: "Returns or stores the members within a distance of another.",
             complexity: SEARCH_COST,
             since: "3.2.0",
+            deprecated: Some((
+                "6.2.0",
+                "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS and FROMMEMBER",
+            )),
             ..Command::DEFAULT
         },
         Command {
@@ -144,6 +152,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the members within a distance of another.",
             complexity: SEARCH_COST,
             since: "3.2.10",
+            deprecated: Some(("6.2.0", "GEOSEARCH with BYRADIUS and FROMMEMBER")),
             ..Command::DEFAULT
         },
     ],

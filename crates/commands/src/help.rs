@@ -21,7 +21,8 @@ pub fn help(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let container = cx.entry.full_name.split('|').next().unwrap_or_default();
     let entry = cx.core.registry.lookup(container.as_bytes());
     let entry = entry.expect("a subcommand runs only inside its container");
-    let rows = entry.command.sub.iter().filter(|row| row.name != HELP.name);
+    let rows = entry.subs.iter().map(|index| &cx.core.registry.entries()[*index].command);
+    let rows = rows.filter(|row| row.name != HELP.name);
     let place = cx.out.later();
     let mut lines = 3;
     let name = entry.command.name;

@@ -20,6 +20,7 @@ pub mod help;
 pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
+pub mod lcs;
 pub mod list;
 pub mod long_double;
 pub mod memory;

@@ -207,7 +207,7 @@ pub const FAMILY: Family = Family {
             flags: WRITE.with(BLOCKING),
             keys: &[range(1, -2, 1, RW_TAKE)],
             usage: "key [key ...] timeout",
-            summary: "Takes the leftmost element of the first list that has any, or waits for one.",
+            summary: "Takes the leftmost element of the first list that has any, or waits.",
             complexity: "O(N), N = keys",
             since: "2.0.0",
             ..Command::DEFAULT
@@ -218,7 +218,7 @@ pub const FAMILY: Family = Family {
             flags: WRITE.with(BLOCKING),
             keys: &[range(1, -2, 1, RW_TAKE)],
             usage: "key [key ...] timeout",
-            summary: "Takes the rightmost element of the first list that has any, or waits for one.",
+            summary: "Takes the rightmost element of the first list that has any, or waits.",
             complexity: "O(N), N = keys",
             since: "2.0.0",
             ..Command::DEFAULT

@@ -4,6 +4,7 @@ use resp::Args;
 
 use crate::command::{BLOCKING, Command, FAST, Family, Find, Flags, Group, KeySpec, MOVABLE_KEYS};
 use crate::error::Error;
+use crate::words::is;
 
 const SLOTS: usize = 2048;
 
@@ -12,6 +13,9 @@ const SLOTS: usize = 2048;
 pub struct Entry {
     /// Its row of the table.
     pub command: Command,
+    /// What clients call it: its name, unless `rename-command` gave it another one; empty if that
+    /// took it away.
+    pub word: &'static str,
     /// Its group.
     pub group: Group,
     /// Lower case, subcommands as `config|get`.
@@ -87,7 +91,8 @@ fn slot(name: &[u8]) -> usize {
 }
 
 impl Registry {
-    /// Brings families together.
+    /// Brings families together. A container that several families have gets the subcommands of
+    /// all of them.
     ///
     /// # Panics
     /// If two commands have one name.
@@ -95,22 +100,51 @@ impl Registry {
         let mut registry = Registry { entries: Vec::new(), table: Box::new([0; SLOTS]) };
         for family in families {
             for command in family.commands {
-                let index = registry.add(command, family.group, None);
-                registry.entries[index].subs = command
-                    .sub
-                    .iter()
-                    .map(|s| registry.add(s, family.group, Some(command)))
-                    .collect();
-                let mut at = slot(command.name.as_bytes());
-                while registry.table[at] != 0 {
-                    let other = &registry.entries[registry.table[at] as usize - 1];
-                    assert_ne!(other.command.name, command.name, "two commands of one name");
-                    at = (at + 1) % SLOTS;
+                let known = registry.lookup(command.name.as_bytes()).map(|entry| entry.index);
+                let index = known.unwrap_or_else(|| registry.add(command, family.group, None));
+                let is_container = !command.sub.is_empty();
+                let more =
+                    known.is_none() || is_container && !registry.entries[index].subs.is_empty();
+                assert!(more, "two commands are called {}", command.name);
+                for sub in command.sub {
+                    let entry = &registry.entries[index];
+                    if registry.lookup_sub(entry, sub.name.as_bytes()).is_none() {
+                        let sub = registry.add(sub, family.group, Some(command));
+                        registry.entries[index].subs.push(sub);
+                    }
                 }
-                registry.table[at] = index as u16 + 1;
+                if known.is_none() {
+                    registry.place(index);
+                }
             }
         }
         registry
+    }
+
+    /// Enters a command under its word.
+    fn place(&mut self, index: usize) {
+        let mut at = slot(self.entries[index].word.as_bytes());
+        while self.table[at] != 0 {
+            at = (at + 1) % SLOTS;
+        }
+        self.table[at] = index as u16 + 1;
+    }
+
+    /// Gives a command another word, or none (`to` is empty). Only before the server serves.
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<(), &'static str> {
+        let index = self.lookup(from.as_bytes()).ok_or("No such command in rename-command")?.index;
+        if !to.is_empty() && self.lookup(to.as_bytes()).is_some_and(|other| other.index != index) {
+            return Err("Target command name already exists");
+        }
+        // Leaked: the words of a server's commands live as long as it does.
+        self.entries[index].word = Box::leak(to.to_ascii_uppercase().into_boxed_str());
+        self.table.fill(0);
+        for index in 0..self.entries.len() {
+            if !self.entries[index].is_sub && !self.entries[index].word.is_empty() {
+                self.place(index);
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, command: &Command, group: Group, parent: Option<&Command>) -> usize {
@@ -127,13 +161,23 @@ impl Registry {
         let index = self.entries.len();
         let is_sub = parent.is_some();
         let subs = Vec::new();
-        let arity = command.arity();
-        let arity = if is_sub { arity + arity.signum() } else { arity };
         let quick = command.flags.has(FAST) || matches!(command.name, "SET" | "SETEX" | "PSETEX");
         let batches = one_key && quick && !command.flags.has(BLOCKING);
+        let arity = command.arity();
+        let arity = if is_sub { arity + arity.signum() } else { arity };
         let command = *command;
-        let entry =
-            Entry { command, group, full_name, index, subs, is_sub, arity, one_key, batches };
+        let entry = Entry {
+            command,
+            word: command.name,
+            group,
+            full_name,
+            index,
+            subs,
+            is_sub,
+            arity,
+            one_key,
+            batches,
+        };
         self.entries.push(entry);
         index
     }
@@ -150,7 +194,7 @@ impl Registry {
         loop {
             let index = self.table[at].checked_sub(1)?;
             let entry = &self.entries[index as usize];
-            if entry.command.name.as_bytes().eq_ignore_ascii_case(name) {
+            if entry.word.as_bytes().eq_ignore_ascii_case(name) {
                 return Some(entry);
             }
             at = (at + 1) % SLOTS;
@@ -244,38 +288,57 @@ pub fn each_key(
                 (at + 1..at + 1 + count).for_each(|index| visit(index, spec));
             }
             Find::After { keyword, from } => {
-                // As with SORT: the last one counts.
+                // The last one counts.
                 let places = (from..args.len().saturating_sub(1)).rev();
-                let same =
-                    |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
-                if let Some(index) = places.into_iter().find(same) {
-                    visit(index + 1, spec);
-                }
+                let found = places.into_iter().find(|at| is(args.word(*at), keyword));
+                found.into_iter().for_each(|at| visit(at + 1, spec));
             }
             Find::Option { keyword, from, others } => {
-                let mut found = None;
-                let mut index = from;
-                while index < args.len() {
-                    let is = |name: &str| args.word(index).eq_ignore_ascii_case(name.as_bytes());
-                    let own = others.iter().find(|(name, _)| is(name));
-                    if is(keyword) && index + 1 < args.len() {
-                        index += 1;
-                        found = Some(index);
-                    }
-                    index += 1 + own.map_or(0, |(_, words)| *words);
-                }
+                let found = value_of(args, keyword, from, others);
                 found.into_iter().for_each(|index| visit(index, spec));
             }
-            Find::Unknown => {}
             Find::HalfAfter { keyword, from } => {
-                let same =
-                    |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
-                if let Some(index) = (from..args.len()).find(same) {
-                    let count = (args.len() - index - 1) / 2;
-                    (index + 1..index + 1 + count).for_each(|index| visit(index, spec));
+                if let Some(at) = (from..args.len()).find(|at| is(args.word(*at), keyword)) {
+                    let count = (args.len() - at - 1) / 2;
+                    (at + 1..at + 1 + count).for_each(|index| visit(index, spec));
                 }
             }
+            Find::Unknown => {}
         }
     }
     Ok(())
+}
+
+/// Where the value of an option stands that may come anywhere from `from` on, the last one if it
+/// comes more than once; `others` take so many words of their own.
+fn value_of(args: Args<'_>, keyword: &str, from: usize, others: &[(&str, usize)]) -> Option<usize> {
+    let mut found = None;
+    let mut index = from;
+    while index < args.len() {
+        let word = args.word(index);
+        let own = others.iter().find(|(name, _)| is(word, name));
+        if is(word, keyword) && index + 1 < args.len() {
+            index += 1;
+            found = Some(index);
+        }
+        index += 1 + own.map_or(0, |(_, words)| *words);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_get_other_words() {
+        let mut registry = Registry::new(crate::FAMILIES);
+        assert_eq!(registry.rename("nope", "x"), Err("No such command in rename-command"));
+        assert_eq!(registry.rename("get", "SET"), Err("Target command name already exists"));
+        assert_eq!(registry.rename("get", "fetch"), Ok(()));
+        assert_eq!(registry.rename("SET", ""), Ok(()));
+        assert!(registry.lookup(b"GET").is_none() && registry.lookup(b"set").is_none());
+        assert_eq!(registry.lookup(b"FETCH").map(|entry| entry.command.name), Some("GET"));
+        assert!(registry.lookup(b"GETRANGE").is_some());
+    }
 }

@@ -1,5 +1,6 @@
 //! Forebay: one server for keys, SQL, quotas, cached tables and sagas.
 
+mod cli;
 mod serve;
 
 use std::process::ExitCode;
@@ -16,9 +17,41 @@ fn main() -> ExitCode {
     }
     match args.first().map(String::as_str) {
         Some("serve") => serve::run(&args[1..]),
-        _ => {
-            eprintln!("forebay: say 'forebay serve'");
-            ExitCode::from(2)
+        _ => parse(),
+    }
+}
+
+/// Keys, SQL, quotas, cached tables and sagas in one server.
+#[derive(clap::Parser)]
+#[command(name = "forebay", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Start the server: forebay serve [CONFIG-FILE] [--option value ...]
+    Serve,
+    /// Talk to a server: forebay cli [COMMAND [WORD ...]]
+    Cli(cli::CliArgs),
+    /// Measure servers side by side: forebay bench kv | pipeline
+    Bench(bench::BenchArgs),
+}
+
+fn parse() -> ExitCode {
+    match <Arguments as clap::Parser>::try_parse() {
+        Ok(Arguments { command: Command::Serve }) => serve::run(&[]),
+        Ok(Arguments { command: Command::Cli(args) }) => cli::run(args),
+        Ok(Arguments { command: Command::Bench(args) }) => bench::run(args),
+        Err(error) if error.use_stderr() => {
+            eprintln!("{}", bench::usage_line(&error));
+            ExitCode::from(bench::options::EXIT_USAGE)
+        }
+        Err(error) => {
+            // Help and version: nothing better can be done if standard output is gone.
+            let _ = error.print();
+            ExitCode::SUCCESS
         }
     }
 }

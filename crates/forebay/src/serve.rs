@@ -43,7 +43,7 @@ fn start(args: &[String]) -> Result<ExitCode, String> {
         state = state.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ 0x1234_5678;
         state
     };
-    let families = [commands::FAMILIES, server::FAMILIES].concat();
+    let families = [commands::FAMILIES, server::FAMILIES, server::admin::FAMILIES].concat();
     let running = server::start::start(options, &families, seed, String::new())
         .map_err(|error| error.to_string())?;
     for address in &running.addresses {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{
-    ADMIN, DENY_OOM, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, WRITE,
+    ADMIN, DENY_OOM, FAST, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, WRITE,
 };
 use commands::context::{Deliver, Host, Session};
 use commands::error::Error;
@@ -64,6 +64,15 @@ impl Hub {
             evictor: Evictor::default(),
             started: Instant::now(),
         }
+    }
+
+    /// The hub that a server's own command runs under.
+    ///
+    /// # Panics
+    /// In a command of another server: the binary brings these families and hubs together.
+    pub fn of(host: &mut dyn Host) -> &mut Hub {
+        let host: &mut dyn std::any::Any = host;
+        host.downcast_mut().expect("families of the server run under its hub")
     }
 
     /// This thread's counts.
@@ -185,7 +194,18 @@ impl Hub {
     pub fn make_room(&mut self, session: &mut Session, out: &mut Writer) -> bool {
         let shared = Arc::clone(&self.shared);
         let max = shared.core.space.settings.maxmemory.load(Ordering::Relaxed);
-        while max > 0 && sys::used_memory() > max {
+        if max == 0 || sys::used_memory() <= max {
+            return true;
+        }
+        let started = Instant::now();
+        let has_room = self.evict_down_to(max, session, out);
+        self.note_event("eviction-cycle", started.elapsed().as_nanos() as u64);
+        has_room
+    }
+
+    fn evict_down_to(&mut self, max: u64, session: &mut Session, out: &mut Writer) -> bool {
+        let shared = Arc::clone(&self.shared);
+        while sys::used_memory() > max {
             let space = &shared.core.space;
             let picked = self.evictor.pick(space, self.now_ms, &mut self.random);
             let Some((db, key)) = picked else { return false };
@@ -229,6 +249,20 @@ impl Hub {
         // Held while the line is handed over: all monitors see all commands in one order.
         let monitors = shared.monitors.lock().unwrap_or_else(|p| p.into_inner());
         self.hand(&monitors, &pushed);
+    }
+
+    fn tracks_latency(&self) -> bool {
+        self.shared.options.is_on(const { index_of("latency-tracking") })
+    }
+
+    /// Keeps the latency of an event if `latency-monitor-threshold` says so.
+    #[inline]
+    pub fn note_event(&self, event: &'static str, nanoseconds: u64) {
+        let threshold = self.shared.options.number(const { index_of("latency-monitor-threshold") });
+        let ms = nanoseconds / 1_000_000;
+        if threshold > 0 && ms >= threshold as u64 {
+            self.shared.records.add_latency(event, self.now_ms / 1000, ms);
+        }
     }
 
     fn note_slow(&mut self, args: Args<'_>, microseconds: u64) {
@@ -284,7 +318,7 @@ fn shown_words(args: Args<'_>) -> Vec<Vec<u8>> {
 }
 
 /// Appends a word in double quotes, as MONITOR shows it.
-fn quote(line: &mut Vec<u8>, word: &[u8]) {
+pub fn quote(line: &mut Vec<u8>, word: &[u8]) {
     line.push(b'"');
     for byte in word {
         match byte {
@@ -346,12 +380,21 @@ impl Host for Hub {
         let each = self.started.elapsed().as_nanos() as u64 / entries.len() as u64;
         let counts = self.counts();
         add(&counts.commands, entries.len() as u64);
-        for (index, entry) in entries.iter().enumerate() {
-            add(&counts.calls[entry.index], 1);
-            add(&counts.nanoseconds[entry.index], each);
-            if failed >> index & 1 != 0 {
-                add(&counts.failed[entry.index], 1);
+        let tracks = self.tracks_latency();
+        let mut from = 0;
+        // A pipeline mostly repeats one command: count each run of it at once.
+        for run in entries.chunk_by(|one, other| one.index == other.index) {
+            let (index, calls) = (run[0].index, run.len() as u64);
+            add(&counts.calls[index], calls);
+            add(&counts.nanoseconds[index], each * calls);
+            let failures = failed >> from & ((1u64 << calls) - 1) as u32;
+            if failures != 0 {
+                add(&counts.failed[index], failures.count_ones().into());
             }
+            if tracks {
+                counts.note_latency(index, each, calls);
+            }
+            from += run.len();
         }
         let last = entries.last().map_or(u32::MAX, |entry| entry.index as u32);
         if let Some(peer) = &self.peer {
@@ -381,6 +424,11 @@ impl Host for Hub {
         if failed {
             add(&counts.failed[entry.index], 1);
         }
+        if self.tracks_latency() {
+            counts.note_latency(entry.index, nanoseconds, 1);
+        }
+        let is_fast = entry.command.flags.has(FAST);
+        self.note_event(if is_fast { "fast-command" } else { "command" }, nanoseconds);
         if let Some(peer) = &self.peer {
             peer.client.last_command.store(entry.index as u32, Ordering::Relaxed);
             add(&peer.client.commands, 1);

@@ -1,15 +1,19 @@
 //! The RESP server: event loops, connections, TLS, configuration, and the commands about them.
 
 pub mod access;
+pub mod admin;
 pub mod apply;
 pub mod client;
+pub mod conf_file;
 pub mod connection;
 pub mod families;
+pub mod histogram;
 pub mod hub;
 pub mod listener;
 pub mod message;
 pub mod monitor;
 pub mod option_table;
+pub mod option_words;
 pub mod options;
 pub mod pubsub;
 pub mod records;
@@ -20,3 +24,5 @@ pub mod tls;
 pub mod worker;
 
 pub use families::FAMILIES;
+#[cfg(test)]
+mod testing;

@@ -127,6 +127,7 @@ impl Listeners {
         };
         if let Some(refusal) = refusal(shared, peer) {
             let _ = stream.socket.write(refusal);
+            shared.rejected_connections.fetch_add(1, Ordering::Relaxed);
             return Ok(None);
         }
         if arrived.is_tls {

@@ -16,12 +16,19 @@ pub enum Kind {
     /// A size in bytes, with an optional unit (`kb`, `mb`, `gb` = powers of 1024; `k`, `m`, `g` of
     /// 1000), within bounds.
     Bytes(i64, i64),
+    /// As `Bytes`, or percents such as `5%`: their number is negative.
+    Percent(i64, i64),
+    /// A number in octal, up to a bound.
+    Octal(i64),
     /// One of these words.
     Enum(&'static [&'static str]),
     /// Any text.
     Text,
-    /// Words that this function checks and writes in their canonical form.
-    Words(fn(&[&str]) -> Result<String, String>),
+    /// A text that logs do not show.
+    Secret,
+    /// Words that this function checks and writes in their canonical form; it is given the present
+    /// value as well.
+    Words(fn(&str, &[&str]) -> Result<String, String>),
 }
 
 /// Whether and when an option may be set.
@@ -31,6 +38,8 @@ pub enum When {
     Always,
     /// At start only.
     Start,
+    /// At start, and by CONFIG SET where `enable-protected-configs` allows it.
+    Protected,
     /// At any time; known from redis.conf, without effect here.
     NoEffect,
 }
@@ -40,12 +49,16 @@ pub enum When {
 pub struct Row {
     /// Its name in redis.conf.
     pub name: &'static str,
+    /// Older names of it.
+    pub aliases: &'static [&'static str],
     /// What it may be.
     pub kind: Kind,
     /// Its value unless set.
     pub default: &'static str,
     /// When it may be set.
     pub when: When,
+    /// The heading under which `--help` shows it.
+    pub section: &'static str,
     /// What it does, in one sentence.
     pub doc: &'static str,
 }
@@ -79,6 +92,28 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
+impl Row {
+    /// Whether this is its name or one of its older names, in any case.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+            || self.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether it is several words, each on its own.
+    pub fn is_words(&self) -> bool {
+        matches!(self.kind, Kind::Words(_))
+    }
+}
+
+/// An option's value: as CONFIG GET shows it, and as a number where it is one in effect.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Value {
+    /// As CONFIG GET shows it.
+    pub text: String,
+    /// An integer, bytes, 1 or 0 for yes and no, the place of a word of an enum.
+    pub number: i64,
+}
+
 /// The values; see the module.
 pub struct Options {
     texts: RwLock<Vec<String>>,
@@ -92,42 +127,52 @@ impl Default for Options {
             texts: RwLock::new(vec![String::new(); table.len()]),
             numbers: table.iter().map(|_| AtomicI64::new(0)).collect(),
         };
-        for (index, row) in table.iter().enumerate() {
-            let words: Vec<&str> = row.default.split(' ').filter(|word| !word.is_empty()).collect();
-            let (text, number) = parse(row, &words).expect("defaults are valid");
-            options.put(index, text, number);
+        for index in 0..table.len() {
+            options.put(index, Options::default_value(index));
         }
         options
     }
 }
 
 impl Options {
-    fn put(&self, index: usize, text: String, number: i64) {
-        self.numbers[index].store(number, Ordering::Relaxed);
+    /// The value that an option has unless it is set.
+    pub fn default_value(index: usize) -> Value {
+        let row = &crate::option_table::TABLE[index];
+        let words: Vec<&str> = row.default.split(' ').filter(|word| !word.is_empty()).collect();
+        parse(row, "", &words).expect("defaults are valid")
+    }
+
+    /// Puts a value in place.
+    pub fn put(&self, index: usize, value: Value) {
+        self.numbers[index].store(value.number, Ordering::Relaxed);
         let mut texts = self.texts.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        texts[index] = text;
+        texts[index] = value.text;
+    }
+
+    /// The present value.
+    pub fn value(&self, index: usize) -> Value {
+        Value { text: self.text(index), number: self.number(index) }
     }
 
     /// The option's row, by name in any case.
     pub fn row(name: &str) -> Option<(usize, &'static Row)> {
         let mut rows = crate::option_table::TABLE.iter().enumerate();
-        rows.find(|(_, row)| row.name.eq_ignore_ascii_case(name))
+        rows.find(|(_, row)| row.is_called(name))
+    }
+
+    /// Checks words for the option at `index`. `Err` is what is wrong, for a person.
+    pub fn parse(&self, index: usize, words: &[&str]) -> Result<Value, String> {
+        parse(&crate::option_table::TABLE[index], &self.text(index), words)
     }
 
     /// Checks and sets an option from its words. `Err` is what is wrong, for a person.
     pub fn set(&self, name: &str, words: &[&str]) -> Result<(), String> {
-        let Some((index, row)) = Options::row(name) else {
+        let Some((index, _)) = Options::row(name) else {
             return Err(format!("Unknown option '{name}'"));
         };
-        let (text, number) = parse(row, words)?;
-        self.put(index, text, number);
+        let value = self.parse(index, words)?;
+        self.put(index, value);
         Ok(())
-    }
-
-    /// Whether these words could be set.
-    pub fn check(name: &str, words: &[&str]) -> Result<(), String> {
-        let (_, row) = Options::row(name).ok_or_else(|| format!("Unknown option '{name}'"))?;
-        parse(row, words).map(|_| ())
     }
 
     /// The text of the option at `index` ([`index_of`]).
@@ -150,7 +195,7 @@ impl Options {
     }
 }
 
-fn parse(row: &Row, words: &[&str]) -> Result<(String, i64), String> {
+fn parse(row: &Row, current: &str, words: &[&str]) -> Result<Value, String> {
     let one = || match words {
         [word] => Ok(*word),
         _ => Err("wrong number of arguments".to_string()),
@@ -159,33 +204,58 @@ fn parse(row: &Row, words: &[&str]) -> Result<(String, i64), String> {
         if number < low || number > high {
             return Err(format!("argument must be between {low} and {high} inclusive"));
         }
-        Ok(number)
+        Ok(Value { text: number.to_string(), number })
     };
+    let text = |text: String| Ok(Value { text, number: 0 });
     match row.kind {
         Kind::Bool => match one()?.to_ascii_lowercase().as_str() {
-            "yes" => Ok(("yes".into(), 1)),
-            "no" => Ok(("no".into(), 0)),
+            "yes" => Ok(Value { text: "yes".into(), number: 1 }),
+            "no" => Ok(Value { text: "no".into(), number: 0 }),
             _ => Err("argument must be 'yes' or 'no'".into()),
         },
         Kind::Int(low, high) => {
             let number =
                 one()?.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
-            Ok((bounds(number, low, high)?.to_string(), number))
+            bounds(number, low, high)
+        }
+        Kind::Octal(high) => {
+            let number = i64::from_str_radix(one()?, 8)
+                .map_err(|_| "argument couldn't be parsed as an octal number")?;
+            if !(0..=high).contains(&number) {
+                return Err(format!("argument must be between 0 and {high:o} inclusive"));
+            }
+            Ok(Value { text: format!("{number:o}"), number })
         }
         Kind::Bytes(low, high) => {
-            let number = bytes(one()?).ok_or("argument must be a memory value")?;
-            Ok((bounds(number, low, high)?.to_string(), number))
+            bounds(bytes(one()?).ok_or("argument must be a memory value")?, low, high)
         }
+        Kind::Percent(low, high) => percent_or_bytes(one()?, low, high, bounds),
         Kind::Enum(names) => {
             let word = one()?;
             let place = names.iter().position(|name| name.eq_ignore_ascii_case(word));
             let place = place.ok_or_else(|| {
                 format!("argument(s) must be one of the following: {}", names.join(", "))
             })?;
-            Ok((names[place].into(), place as i64))
+            Ok(Value { text: names[place].into(), number: place as i64 })
         }
-        Kind::Text => Ok((words.join(" "), 0)),
-        Kind::Words(check) => Ok((check(words)?, 0)),
+        Kind::Text | Kind::Secret => text(words.join(" ")),
+        Kind::Words(check) => text(check(current, words)?),
+    }
+}
+
+fn percent_or_bytes(
+    word: &str,
+    low: i64,
+    high: i64,
+    bounds: impl Fn(i64, i64, i64) -> Result<Value, String>,
+) -> Result<Value, String> {
+    const WRONG: &str = "argument must be a memory or percent value";
+    match word.strip_suffix('%') {
+        Some(digits) => match digits.parse::<i64>() {
+            Ok(percent @ 0..=100) => Ok(Value { text: word.into(), number: -percent }),
+            _ => Err(WRONG.into()),
+        },
+        None => bounds(bytes(word).ok_or(WRONG)?, low, high),
     }
 }
 
@@ -216,9 +286,45 @@ mod tests {
         for (index, row) in crate::option_table::TABLE.iter().enumerate() {
             let text = options.text(index);
             let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
-            Options::check(row.name, &words)
-                .unwrap_or_else(|error| panic!("{}: {error}", row.name));
-            assert!(row.doc.ends_with('.'), "{}", row.name);
+            let again = options.parse(index, &words);
+            assert_eq!(again, Ok(options.value(index)), "{}", row.name);
+            assert!(row.doc.ends_with('.') && !row.doc.contains('\n'), "{}", row.name);
+            let (found, _) = Options::row(row.name).expect("it is in the table");
+            assert_eq!(found, index, "{} is there twice", row.name);
+        }
+    }
+
+    #[test]
+    fn values_are_checked() {
+        let options = Options::default();
+        let good = [
+            ("appendonly", "YES", "yes"),
+            ("slave-priority", "7", "7"),
+            ("hash-max-ziplist-value", "1k", "1000"),
+            ("maxmemory-clients", "5%", "5%"),
+            ("unixsocketperm", "700", "700"),
+            ("MAXMEMORY-POLICY", "allkeys-LRU", "allkeys-lru"),
+        ];
+        for (name, word, text) in good {
+            options.set(name, &[word]).expect(name);
+            let (index, _) = Options::row(name).expect(name);
+            assert_eq!(options.text(index), text);
+        }
+        let wrong = [
+            ("appendonly", "maybe", "argument must be 'yes' or 'no'"),
+            ("port", "65536", "argument must be between 0 and 65535 inclusive"),
+            ("port", "x", "argument couldn't be parsed into an integer"),
+            ("maxmemory", "1x", "argument must be a memory value"),
+            ("unixsocketperm", "8", "argument couldn't be parsed as an octal number"),
+            (
+                "supervised",
+                "me",
+                "argument(s) must be one of the following: upstart, systemd, auto, no",
+            ),
+            ("cluster-enabled", "yes", "cluster mode is not there yet"),
+        ];
+        for (name, word, error) in wrong {
+            assert_eq!(options.set(name, &[word]), Err(error.to_string()), "{name} {word}");
         }
     }
 

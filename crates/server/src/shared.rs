@@ -8,6 +8,7 @@ use commands::engine::Core;
 use keyspace::keyspace::add;
 
 use crate::client::Client;
+use crate::histogram::Histogram;
 use crate::message::{Mailbox, Message};
 use crate::options::Options;
 use crate::pubsub::Subscriptions;
@@ -31,6 +32,8 @@ pub struct Counts {
     pub nanoseconds: Box<[AtomicU64]>,
     pub rejected: Box<[AtomicU64]>,
     pub failed: Box<[AtomicU64]>,
+    /// Latencies, for commands that have been called.
+    pub latencies: Box<[OnceLock<Box<Histogram>>]>,
 }
 
 impl Counts {
@@ -41,6 +44,7 @@ impl Counts {
             nanoseconds: zeros(),
             rejected: zeros(),
             failed: zeros(),
+            latencies: (0..commands).map(|_| OnceLock::new()).collect(),
             ..Counts::default()
         }
     }
@@ -55,6 +59,7 @@ impl Counts {
             .chain(more)
             .chain(tables)
             .for_each(|count| count.store(0, Ordering::Relaxed));
+        self.latencies.iter().filter_map(OnceLock::get).for_each(|histogram| histogram.reset());
     }
 
     /// Counts one call of a command that took so long.
@@ -64,6 +69,21 @@ impl Counts {
         add(&self.calls[index], 1);
         add(&self.nanoseconds[index], nanoseconds);
     }
+
+    /// Notes the latency of so many calls of a command.
+    #[inline]
+    pub fn note_latency(&self, index: usize, nanoseconds: u64, calls: u64) {
+        self.latencies[index].get_or_init(Box::default).note(nanoseconds, calls);
+    }
+}
+
+/// The background thread's counts: values and tables.
+#[derive(Debug, Default)]
+pub struct Freeing {
+    /// Still to be freed.
+    pub pending: AtomicUsize,
+    /// Freed since the start.
+    pub freed: AtomicU64,
 }
 
 /// CLIENT PAUSE: until when, and whether only writes wait.
@@ -107,6 +127,14 @@ pub struct Shared {
     pub config_file: String,
     /// Takes memory to be freed in the background.
     pub free_later: Mutex<std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>>,
+    /// Sets what is worth a line in the log; the binary owns the log.
+    pub set_log_level: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    /// How much the background thread has to free, and has freed.
+    pub freeing: Arc<Freeing>,
+    /// Connections turned away at the door.
+    pub rejected_connections: AtomicU64,
+    /// Memory in use when the server had started, in bytes.
+    pub startup_memory: u64,
     /// `client-output-buffer-limit`: normal, pubsub.
     output_limits: [OutputAtomics; 2],
     next_client: AtomicU64,
@@ -151,6 +179,8 @@ pub struct Parts {
     pub config_file: String,
     /// Takes memory to be freed in the background.
     pub free_later: std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>,
+    /// That thread's counts.
+    pub freeing: Arc<Freeing>,
 }
 
 impl Shared {
@@ -175,6 +205,10 @@ impl Shared {
             records: crate::records::Records::default(),
             config_file: parts.config_file,
             free_later: Mutex::new(parts.free_later),
+            set_log_level: OnceLock::new(),
+            freeing: parts.freeing,
+            rejected_connections: AtomicU64::new(0),
+            startup_memory: crate::sys::used_memory(),
             output_limits: Default::default(),
             next_client: AtomicU64::new(1),
             samples: Mutex::default(),
@@ -271,6 +305,7 @@ impl Shared {
 
     /// Has memory freed by the background thread.
     pub fn free_later(&self, garbage: Vec<keyspace::effects::Garbage>) {
+        self.freeing.pending.fetch_add(garbage.len(), Ordering::Relaxed);
         let sender = self.free_later.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // If the thread is gone the server is ending, and the memory with it.
         let _ = sender.send(garbage);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -11,10 +12,11 @@ use commands::registry::Registry;
 use keyspace::keyspace::Keyspace;
 use mio::Poll;
 
+use crate::conf_file::Configuration;
 use crate::listener::Listeners;
 use crate::message::Mailbox;
 use crate::options::{Options, index_of};
-use crate::shared::{Parts, Shared};
+use crate::shared::{Freeing, Parts, Shared};
 use crate::worker::{WAKER, Worker, now_ms};
 use crate::{sys, tls};
 
@@ -71,19 +73,35 @@ fn open(options: &Options) -> io::Result<(Listeners, Vec<String>)> {
     Ok((listeners, addresses))
 }
 
-/// Opens the doors and starts the loops. `seed` gives random bits; `config_file` is told by INFO.
+/// Lowers `maxclients` to what the system lets this process open.
+fn fit_clients(options: &Options) {
+    let asked = options.number(const { index_of("maxclients") }) as u64;
+    let files = sys::raise_open_files(asked + crate::apply::OWN_FILES);
+    let most = files.saturating_sub(crate::apply::OWN_FILES).max(1);
+    if most < asked && options.set("maxclients", &[&most.to_string()]).is_ok() {
+        tracing::warn!("maxclients is {most}, not {asked}: this process may open {files} files");
+    }
+}
+
+/// Opens the doors and starts the loops. `seed` gives random bits;
 pub fn start(
-    options: Options,
+    configuration: Configuration,
     families: &[Family],
     mut seed: impl FnMut() -> u64,
-    config_file: String,
 ) -> io::Result<Running> {
+    let Configuration { options, renames, file: config_file, .. } = configuration;
     keyspace::hasher::seed(seed());
     let threads = options.number(const { index_of("threads") }) as usize;
     let databases = options.number(const { index_of("databases") }) as usize;
+    fit_clients(&options);
     let (mut listeners, addresses) = open(&options)?;
-    let core = Core { space: Keyspace::new(databases, threads), registry: Registry::new(families) };
+    let mut registry = Registry::new(families);
+    for (from, to) in &renames {
+        registry.rename(from, to).map_err(io::Error::other)?;
+    }
+    let core = Core { space: Keyspace::new(databases, threads), registry };
     let (sender, garbage) = mpsc::channel();
+    let freeing = Arc::new(Freeing::default());
     let shared = Arc::new(Shared::new(Parts {
         core,
         options,
@@ -92,8 +110,11 @@ pub fn start(
         seed: [seed(), seed(), seed()],
         config_file,
         free_later: sender,
+        freeing: Arc::clone(&freeing),
     }));
-    crate::apply::apply_all(&shared);
+    if let Err((name, text)) = crate::apply::apply_all(&shared) {
+        return Err(io::Error::other(format!("{name}: {text}")));
+    }
     let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<io::Result<_>>()?;
     let mailboxes = polls
         .iter()
@@ -104,7 +125,12 @@ pub fn start(
     let freer = std::thread::Builder::new().name("free".into());
     freer.spawn(move || {
         let _registered = sys::register_thread();
-        garbage.into_iter().for_each(drop);
+        for garbage in garbage {
+            let count = garbage.len();
+            drop(garbage);
+            freeing.pending.fetch_sub(count, Ordering::Relaxed);
+            freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
+        }
     })?;
     let mut doors = Some(listeners);
     let mut handles = Vec::new();

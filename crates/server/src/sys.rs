@@ -140,3 +140,35 @@ pub fn raise_open_files(wanted: u64) -> u64 {
     }
     limit.rlim_cur
 }
+
+/// The allocator's name and version.
+pub fn allocator_name() -> String {
+    let version = tikv_jemalloc_ctl::version::read().unwrap_or("");
+    format!("jemalloc-{}", version.split('-').next().unwrap_or(version))
+}
+
+/// Gives memory that the allocator keeps back to the system.
+pub fn purge() -> bool {
+    // `4096` stands for all arenas: `MALLCTL_ARENAS_ALL`.
+    // SAFETY: this control takes no value and returns none.
+    unsafe { tikv_jemalloc_ctl::raw::write(b"arena.4096.purge\0", ()).is_ok() }
+}
+
+/// Goes on in the background: a child, in a session of its own, without a terminal. Before any
+/// thread is started.
+pub fn daemonize() -> std::io::Result<()> {
+    // SAFETY: there is one thread, so that the child is a whole copy.
+    match unsafe { libc::fork() } {
+        -1 => return Err(std::io::Error::last_os_error()),
+        0 => {}
+        _ => std::process::exit(0),
+    }
+    // SAFETY: the child leads no group of processes yet.
+    unsafe { libc::setsid() };
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    for standard in 0..3 {
+        // SAFETY: both are open files of this process.
+        unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&null), standard) };
+    }
+    Ok(())
+}

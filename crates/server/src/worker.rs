@@ -12,7 +12,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{MAY_REPLICATE, NO_AUTH, WRITE};
 use commands::context::{Host, Session};
@@ -56,6 +56,11 @@ const SLEEP_MAX_MS: i64 = 100;
 pub fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_millis() as i64
+}
+
+/// Microseconds since 1970.
+pub fn now_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64
 }
 
 /// See the module.
@@ -881,8 +886,10 @@ impl Worker {
         if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_paused {
             let mut session = Session::new(0);
             let mut out = Writer::new(false);
+            let started = Instant::now();
             let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
             turn.expire_due(&mut session, &mut out, EXPIRE_MAX);
+            self.hub.note_event("expire-cycle", started.elapsed().as_nanos() as u64);
         }
         while let Some(Reverse((deadline, id))) = self.deadlines.peek().copied() {
             if deadline > now {

@@ -729,7 +729,7 @@ mod tests {
 
     #[test]
     fn scan_and_sample_see_every_member() {
-        let count = if cfg!(miri) { 200 } else { 5000 };
+        let count = if cfg!(miri) { 60 } else { 5000 };
         for limits in [SMALL, LARGE] {
             let names: Vec<String> = (0..count).map(|number| format!("m{number}")).collect();
             let pairs: Vec<(&[u8], f64)> =

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use forebay_server::options::Options;
+use forebay_server::conf_file::Configuration;
 use forebay_server::start::{Running, start};
 
 /// A server that ends with the test.
@@ -26,16 +26,19 @@ impl Server {
 
     /// A server with more options, as name and value.
     pub fn with(threads: usize, more: &[(&str, &str)]) -> Server {
-        let options = Options::default();
+        let configuration = Configuration::default();
+        let options = &configuration.options;
         let port = free_port();
         let (threads, text) = (threads.to_string(), port.to_string());
         let own = [("threads", threads.as_str()), ("port", &text), ("bind", "127.0.0.1")];
         for (name, value) in own.iter().chain(more) {
             options.set(name, &[value]).unwrap();
         }
-        let families = [commands::FAMILIES, forebay_server::FAMILIES].concat();
+        let families =
+            [commands::FAMILIES, forebay_server::FAMILIES, forebay_server::admin::FAMILIES]
+                .concat();
         // All servers of the process share the hash's seed.
-        let running = start(options, &families, || 0x1234_5678_9abc_def0, String::new()).unwrap();
+        let running = start(configuration, &families, || 0x1234_5678_9abc_def0).unwrap();
         Server { port, running: Some(running) }
     }
 
