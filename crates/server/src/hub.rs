@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use commands::command::{ADMIN, DENY_OOM, FAST, NO_AUTH, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED};
+use commands::command::{
+    ADMIN, DENY_OOM, FAST, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, WRITE,
+};
 use commands::context::{Deliver, Host, Session};
 use commands::error::Error;
 use commands::registry::Entry;
@@ -161,6 +163,11 @@ impl Hub {
         if !session.in_exec {
             claimed.iter().for_each(|pushed| out.raw(pushed.bytes(session.resp3)));
         }
+    }
+
+    /// Drops the messages that would follow the reply: the client has ceased to listen.
+    pub fn forget_own(&mut self) {
+        self.own.clear();
     }
 
     /// Writes the messages that the command's own client gets, after its reply.
@@ -342,6 +349,10 @@ impl Host for Hub {
                 "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
                  RESET are allowed in this context"
             )));
+        }
+        let uses_keys = flags.has(READONLY) || flags.has(WRITE);
+        if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
+            return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
         if flags.has(DENY_OOM) && !self.make_room(session, &mut Writer::new(false)) {
             let counts = &self.counts().rejected[entry.index];

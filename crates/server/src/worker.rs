@@ -127,7 +127,7 @@ impl Worker {
 
     /// Runs until the server stops.
     pub fn run(mut self) {
-        crate::sys::register_thread();
+        let _registered = crate::sys::register_thread();
         let mut events = Events::with_capacity(1024);
         while !self.hub.shared.is_stopping.load(Ordering::Acquire) {
             let timeout = self.timeout();

@@ -13,10 +13,8 @@ use resp::{Args, number};
 
 use super::{client_commands, hub, pubsub_commands};
 use crate::access;
+use crate::admin::info::REDIS_VERSION;
 use crate::connection::Replies;
-
-/// The version of Redis whose behaviour this is: what HELLO and INFO tell clients that ask.
-pub const REDIS_VERSION: &str = "7.2.4";
 
 const BASE: Flags = LOADING.with(STALE).with(FAST);
 /// Before the client has shown who it is.
@@ -252,6 +250,7 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     });
     if was_monitor {
         crate::monitor::leave(&hub.shared, who);
+        hub.forget_own();
     }
     cx.out.simple("RESET");
     Ok(())
