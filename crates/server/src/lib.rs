@@ -23,3 +23,6 @@ pub mod worker;
 
 #[cfg(test)]
 mod testing;
+
+/// The families of this crate.
+pub const FAMILIES: &[commands::command::Family] = admin::FAMILIES;
