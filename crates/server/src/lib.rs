@@ -23,6 +23,10 @@ pub mod sys;
 pub mod tls;
 pub mod worker;
 
-pub use families::FAMILIES;
 #[cfg(test)]
 mod testing;
+
+/// The families of this crate: clients and channels, and the server itself.
+pub fn families() -> Vec<commands::command::Family> {
+    [families::FAMILIES, admin::FAMILIES].concat()
+}
