@@ -258,6 +258,7 @@ impl Worker {
             unsent: Unsent::default(),
             soft_limit_since_ms: 0,
             may_read: true,
+            last_read_bytes: 0,
             ahead: None,
             read_closed: false,
             is_broken: false,
@@ -313,7 +314,9 @@ impl Worker {
         let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
             return;
         };
-        connection.may_read = true;
+        if connection.ahead.is_none() {
+            connection.may_read = true;
+        }
         let killed = connection.peer.client.killed.load(Ordering::Relaxed);
         let open = !killed && self.serve(index, &mut connection);
         self.put_back(index, connection, open);
@@ -435,7 +438,8 @@ impl Worker {
         Ok(())
     }
 
-    fn count_input(&self, connection: &Connection, count: usize) {
+    fn count_input(&self, connection: &mut Connection, count: usize) {
+        connection.last_read_bytes = count;
         let counts = self.hub.counts();
         add(&counts.input_bytes, count as u64);
         add(&counts.reads, 1);
