@@ -1,7 +1,11 @@
 //! Forebay: one server for keys, SQL, quotas, cached tables and sagas.
 
 mod cli;
+mod log;
+mod metrics;
 mod serve;
+mod serve_help;
+mod systemd;
 
 use std::process::ExitCode;
 
@@ -13,10 +17,10 @@ fn main() -> ExitCode {
     let name = args.remove(0);
     let base = name.rsplit('/').next().unwrap_or(&name);
     if matches!(base, "redis-server" | "valkey-server") {
-        return serve::run(&args);
+        return serve::run(&args, serve::Name::Redis);
     }
     match args.first().map(String::as_str) {
-        Some("serve") => serve::run(&args[1..]),
+        Some("serve") => serve::run(&args[1..], serve::Name::Forebay),
         _ => parse(),
     }
 }
@@ -41,7 +45,7 @@ enum Command {
 
 fn parse() -> ExitCode {
     match <Arguments as clap::Parser>::try_parse() {
-        Ok(Arguments { command: Command::Serve }) => serve::run(&[]),
+        Ok(Arguments { command: Command::Serve }) => serve::run(&[], serve::Name::Forebay),
         Ok(Arguments { command: Command::Cli(args) }) => cli::run(args),
         Ok(Arguments { command: Command::Bench(args) }) => bench::run(args),
         Err(error) if error.use_stderr() => {

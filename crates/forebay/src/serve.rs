@@ -1,54 +1,225 @@
 //! `forebay serve`: reads the configuration, starts the server, waits for its end.
 
+use std::io::{self, Read};
+use std::net::TcpListener;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
 
-use server::options::Options;
+use server::admin::info::{REDIS_VERSION, VERSION};
+use server::conf_file::Configuration;
+use server::options::{Options, index_of};
+use server::shared::Shared;
+use server::start::Running;
+use server::sys;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::{log, metrics, serve_help, systemd};
+
+/// Under which name the program was called: some answers differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Name {
+    /// `forebay serve`.
+    Forebay,
+    /// `redis-server` or `valkey-server`: programs read what it prints.
+    Redis,
+}
+
+/// The configuration is wrong.
+const EXIT_USAGE: u8 = 2;
+/// The server cannot start; and any error as Redis has it.
+const EXIT_FAILED: u8 = 1;
 
 /// Runs the server with these words of the command line: a configuration file, and options as
-/// `--name value ...`. Exit code 2 with one line for a wrong configuration.
-pub fn run(args: &[String]) -> ExitCode {
-    tracing_subscriber::fmt().with_target(false).init();
-    match start(args) {
-        Ok(code) => code,
+/// `--name value ...`.
+pub fn run(args: &[String], name: Name) -> ExitCode {
+    match args.first().map(String::as_str) {
+        Some("--help" | "-h") => {
+            print!("{}", serve_help::text());
+            return ExitCode::SUCCESS;
+        }
+        Some("--version" | "-v") => {
+            println!("{}", version(name));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let configuration = match Configuration::read(args, environment) {
+        Ok(configuration) => configuration,
+        Err(error) if name == Name::Redis => {
+            eprint!("{}", error.as_redis());
+            return ExitCode::from(EXIT_FAILED);
+        }
+        Err(error) => {
+            eprintln!("forebay serve: {} (forebay serve --help)", error.as_line());
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    match serve(configuration) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            eprintln!("forebay: {text}");
-            ExitCode::from(2)
+            match name {
+                // Test suites look for it in the log.
+                Name::Redis => tracing::error!("{text}"),
+                Name::Forebay => eprintln!("forebay serve: {text}"),
+            }
+            ExitCode::from(EXIT_FAILED)
         }
     }
 }
 
-fn start(args: &[String]) -> Result<ExitCode, String> {
-    let options = Options::default();
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    options.set("threads", &[&cores.to_string()])?;
-    let mut index = 0;
-    while index < args.len() {
-        let Some(name) = args[index].strip_prefix("--") else {
-            return Err(format!("'{}' is not an option", args[index]));
-        };
-        let values: Vec<&str> = args[index + 1..]
-            .iter()
-            .map(String::as_str)
-            .take_while(|word| !word.starts_with("--"))
-            .collect();
-        index += 1 + values.len();
-        if Options::row(name).is_some() {
-            options.set(name, &values).map_err(|error| format!("--{name}: {error}"))?;
+fn version(name: Name) -> String {
+    match name {
+        Name::Forebay => format!("forebay {VERSION} (behaves as Redis {REDIS_VERSION})"),
+        Name::Redis => format!(
+            "Redis server v={REDIS_VERSION} sha=00000000:0 malloc={} bits={} build=forebay-{VERSION}",
+            sys::allocator_name(),
+            usize::BITS
+        ),
+    }
+}
+
+fn serve(configuration: Configuration) -> Result<(), String> {
+    let options = &configuration.options;
+    if options.is_on(const { index_of("daemonize") }) {
+        sys::daemonize().map_err(|error| format!("daemonize: {}", sys::error_text(&error)))?;
+    }
+    let set_log_level = log::begin(options)?;
+    let (pid, threads) = (std::process::id(), options.number(const { index_of("threads") }));
+    tracing::info!(
+        "Forebay {VERSION}, behaves as Redis {REDIS_VERSION}, {threads} event loops, PID: {pid}"
+    );
+    match configuration.file.as_str() {
+        "" => tracing::info!("no configuration file: defaults and the options given"),
+        file => tracing::info!("configuration file: {file}"),
+    }
+    configuration.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let supervisor = systemd::Supervisor::find(options);
+    let pidfile = options.text(const { index_of("pidfile") });
+
+    let families = [commands::FAMILIES, server::FAMILIES].concat();
+    let running = server::start::start(configuration, &families, random_bits())
+        .map_err(|error| sys::error_text(&error))?;
+    // It can be set only once, which is here.
+    let _ = running.shared.set_log_level.set(set_log_level);
+    let signals = watch_signals(Arc::clone(&running.shared), supervisor.clone());
+    signals.map_err(|error| format!("signals: {error}"))?;
+    let pidfile = Pidfile::write(pidfile);
+    tracing::info!("Server initialized");
+    let door = open_http(&running.shared);
+    tell(&running, door.as_ref().map(|door| door.address));
+    supervisor.tell("READY=1");
+    running.join();
+    if let Some(door) = door {
+        door.close();
+    }
+    drop(pidfile);
+    tracing::info!("Forebay is now ready to exit, bye bye...");
+    Ok(())
+}
+
+/// Says where the server listens and what to try next.
+fn tell(running: &Running, http: Option<std::net::SocketAddr>) {
+    for address in &running.addresses {
+        tracing::info!("listening on {address}");
+    }
+    let options = &running.shared.options;
+    let port = options.number(const { index_of("port") });
+    let mut tries = Vec::new();
+    if port != 0 {
+        tries.push(format!("redis-cli -p {port}"));
+        tries.push(format!("forebay cli -p {port}"));
+    }
+    if let Some(address) = http {
+        tracing::info!("listening on {address} (HTTP)");
+        tries.push(format!("curl http://{address}/readyz"));
+    }
+    if !tries.is_empty() {
+        tracing::info!("try: {}", tries.join("  |  "));
+    }
+    tracing::info!("Ready to accept connections");
+}
+
+/// Opens the HTTP door; the server goes on without it.
+fn open_http(shared: &Arc<Shared>) -> Option<forebay_http::Door> {
+    let port = shared.options.number(const { index_of("http-port") }) as u16;
+    if port == 0 {
+        return None;
+    }
+    let bind = shared.options.text(const { index_of("http-bind") });
+    let status = Arc::new(metrics::ServerStatus(Arc::clone(shared)));
+    let door = TcpListener::bind((bind.as_str(), port))
+        .and_then(|listener| forebay_http::open(listener, status));
+    door.inspect_err(|error| {
+        let why = sys::error_text(error);
+        tracing::warn!("no HTTP on {bind}:{port}: {why}; --http-port chooses another port");
+    })
+    .ok()
+}
+
+/// Ends the server at the first SIGTERM or SIGINT, the process at the second.
+fn watch_signals(shared: Arc<Shared>, supervisor: systemd::Supervisor) -> io::Result<()> {
+    // SIGHUP is taken so that a closed terminal does not end the server.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut is_ending = false;
+        for signal in signals.forever() {
+            let name = match signal {
+                SIGTERM => "SIGTERM",
+                SIGINT => "SIGINT",
+                _ => continue,
+            };
+            if std::mem::replace(&mut is_ending, true) {
+                tracing::warn!("You insist... exiting now.");
+                std::process::exit(i32::from(EXIT_FAILED));
+            }
+            tracing::info!("Received {name} scheduling shutdown...");
+            supervisor.tell("STOPPING=1");
+            shared.stop();
+        }
+    })?;
+    Ok(())
+}
+
+/// Random bits from the system; if it has none, from the addresses and times of this process.
+fn random_bits() -> impl FnMut() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    let mut source = std::fs::File::open("/dev/urandom").ok();
+    let mut count = 0u64;
+    move || {
+        let mut bytes = [0; 8];
+        let read = source.as_mut().map(|source| source.read_exact(&mut bytes));
+        if matches!(read, Some(Ok(()))) {
+            return u64::from_le_bytes(bytes);
+        }
+        count += 1;
+        RandomState::new().hash_one(count)
+    }
+}
+
+/// The file with the process's id; it goes with the server.
+struct Pidfile(String);
+
+impl Pidfile {
+    fn write(path: String) -> Option<Pidfile> {
+        if path.is_empty() {
+            return None;
+        }
+        match std::fs::write(&path, format!("{}\n", std::process::id())) {
+            Ok(()) => Some(Pidfile(path)),
+            Err(error) => {
+                tracing::warn!("pidfile {path}: {}", sys::error_text(&error));
+                None
+            }
         }
     }
-    let mut state = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(1, |time| time.as_nanos() as u64);
-    let seed = move || {
-        state = state.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ 0x1234_5678;
-        state
-    };
-    let families = [commands::FAMILIES, server::FAMILIES, server::admin::FAMILIES].concat();
-    let running = server::start::start(options, &families, seed, String::new())
-        .map_err(|error| error.to_string())?;
-    for address in &running.addresses {
-        println!("listening on {address}");
+}
+
+impl Drop for Pidfile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
-    running.join();
-    Ok(ExitCode::SUCCESS)
 }

@@ -61,7 +61,7 @@ pub fn apply_all(shared: &Shared) -> Result<(), (&'static str, String)> {
 fn apply_to_system(shared: &Shared) -> Result<(), (&'static str, String)> {
     let dir = shared.options.value(const { index_of("dir") });
     let there = std::env::set_current_dir(&dir.text).and_then(|()| std::env::current_dir());
-    let there = there.map_err(|error| ("dir", error_text(&error)))?;
+    let there = there.map_err(|error| ("dir", sys::error_text(&error)))?;
     let text = there.to_string_lossy().into_owned();
     if text != dir.text {
         shared.options.put(const { index_of("dir") }, Value { text, ..dir });
@@ -77,10 +77,4 @@ fn apply_to_system(shared: &Shared) -> Result<(), (&'static str, String)> {
         return Err(("maxclients", text));
     }
     Ok(())
-}
-
-/// An error of the system in its own words, without Rust's number after them.
-fn error_text(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_string()
 }

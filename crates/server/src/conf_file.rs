@@ -112,8 +112,8 @@ impl Configuration {
 
     fn read_file(&mut self, path: &Path, depth: usize) -> Result<(), Error> {
         let text = std::fs::read(path).map_err(|error| {
-            let path = path.display();
-            Error::new(format!("Fatal error, can't open config file '{path}': {error}"))
+            let (path, why) = (path.display(), crate::sys::error_text(&error));
+            Error::new(format!("Fatal error, can't open config file '{path}': {why}"))
         })?;
         self.read_text(&text, depth)
     }

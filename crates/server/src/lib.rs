@@ -23,6 +23,18 @@ pub mod sys;
 pub mod tls;
 pub mod worker;
 
-pub use families::FAMILIES;
 #[cfg(test)]
 mod testing;
+
+/// The families of this crate.
+pub const FAMILIES: &[commands::command::Family] = &{
+    let (clients, server) = (families::FAMILIES, admin::FAMILIES);
+    let mut all = [clients[0]; families::FAMILIES.len() + admin::FAMILIES.len()];
+    let mut index = 0;
+    while index < all.len() {
+        all[index] =
+            if index < clients.len() { clients[index] } else { server[index - clients.len()] };
+        index += 1;
+    }
+    all
+};

@@ -47,9 +47,8 @@ impl Listeners {
                 }
                 Err(_) if may_fail => {}
                 Err(error) => {
-                    let text = format!(
-                        "Could not create server TCP listening socket {name}:{port}: {error}"
-                    );
+                    let why = crate::sys::error_text(&error);
+                    let text = format!("Failed listening on port {port} ({name}:{port}: {why})");
                     return Err(io::Error::new(error.kind(), text));
                 }
             }

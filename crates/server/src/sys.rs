@@ -172,3 +172,9 @@ pub fn daemonize() -> std::io::Result<()> {
     }
     Ok(())
 }
+
+/// An error of the system in its own words, without Rust's number after them.
+pub fn error_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_string()
+}

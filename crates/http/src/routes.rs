@@ -1,0 +1,98 @@
+//! The routes, as a table, and what they answer.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::Status;
+
+type Run = fn(&dyn Status, &Uri) -> Response;
+
+struct Route {
+    path: &'static str,
+    run: Run,
+    doc: &'static str,
+}
+
+/// All are for GET and HEAD.
+const ROUTES: &[Route] = &[
+    Route { path: "/", run: index, doc: "This list." },
+    Route { path: "/livez", run: livez, doc: "Whether the process answers." },
+    Route { path: "/readyz", run: readyz, doc: "Whether clients shall be sent here; ?verbose." },
+    Route { path: "/healthz", run: readyz, doc: "The same as /readyz." },
+    Route { path: "/metrics", run: metrics, doc: "Metrics for Prometheus." },
+];
+
+/// All routes over one server.
+pub fn routes(status: Arc<dyn Status>) -> Router {
+    Router::new().fallback(answer).with_state(status)
+}
+
+async fn answer(State(status): State<Arc<dyn Status>>, request: Request) -> Response {
+    let path = request.uri().path();
+    let Some(route) = ROUTES.iter().find(|route| route.path == path) else {
+        return problem(StatusCode::NOT_FOUND, "There is nothing here; GET / lists what there is.");
+    };
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD do here.");
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    (route.run)(&*status, request.uri())
+}
+
+/// An error as RFC 9457 has it.
+fn problem(status: StatusCode, detail: &str) -> Response {
+    let title = status.canonical_reason().unwrap_or("Error");
+    let body = json!({
+        "type": "about:blank",
+        "title": title,
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    with_type(status, "application/problem+json", body.to_string())
+}
+
+fn with_type(status: StatusCode, kind: &'static str, body: String) -> Response {
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, body).into_response()
+}
+
+fn text(status: StatusCode, body: String) -> Response {
+    with_type(status, "text/plain; charset=utf-8", body)
+}
+
+fn index(_: &dyn Status, _: &Uri) -> Response {
+    let width = ROUTES.iter().map(|route| route.path.len()).max().unwrap_or(0);
+    let line = |route: &Route| format!("{:width$}  {}\n", route.path, route.doc);
+    text(StatusCode::OK, ROUTES.iter().map(line).collect())
+}
+
+fn livez(_: &dyn Status, _: &Uri) -> Response {
+    text(StatusCode::OK, "ok\n".into())
+}
+
+fn readyz(status: &dyn Status, uri: &Uri) -> Response {
+    let is_ready = status.is_ready();
+    let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let mut words = uri.query().unwrap_or("").split('&');
+    if !words.any(|word| word == "verbose" || word.starts_with("verbose=")) {
+        let word = if is_ready { "ready\n" } else { "not ready\n" };
+        return text(code, word.into());
+    }
+    let components = status.components().into_iter().map(|component| {
+        let value = json!({ "ready": component.is_ready, "detail": component.detail });
+        (component.name.to_string(), value)
+    });
+    let components: Value = Value::Object(components.collect());
+    let body = json!({ "ready": is_ready, "components": components });
+    with_type(code, "application/json", format!("{body}\n"))
+}
+
+fn metrics(status: &dyn Status, _: &Uri) -> Response {
+    with_type(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", status.metrics())
+}
