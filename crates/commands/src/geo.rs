@@ -7,8 +7,8 @@ use keyspace::value::Value;
 use resp::{Args, Writer, number};
 
 use crate::command::{
-    Command, DENY_OOM, Family, Flags, Group, KeySpec, OW, READONLY, RO, RW_UPDATE, WRITE, after,
-    at, first,
+    Command, DENY_OOM, Family, Flags, Group, KeySpec, OW, READONLY, RO, RW_UPDATE, WRITE, at,
+    first, option,
 };
 use crate::context::Context;
 use crate::error::Error;
@@ -18,9 +18,16 @@ use crate::zset::zadd_words;
 const WRITE_MORE: Flags = WRITE.with(DENY_OOM);
 const SEARCH_COST: &str = "O(N+log(M)), N = members in the cells around the shape, M = members";
 const LOOKUP_COST: &str = "O(1) for each member asked for";
-const RADIUS_KEYS: &[KeySpec] = &[first(RO), after("STORE", 6, OW), after("STOREDIST", 6, OW)];
-const RADIUS_BY_MEMBER_KEYS: &[KeySpec] =
-    &[first(RO), after("STORE", 5, OW), after("STOREDIST", 5, OW)];
+const RADIUS_KEYS: &[KeySpec] = &[first(RO), store(6), store_distances(6)];
+const RADIUS_BY_MEMBER_KEYS: &[KeySpec] = &[first(RO), store(5), store_distances(5)];
+
+const fn store(from: usize) -> KeySpec {
+    option("STORE", from, &[("COUNT", 1), ("STOREDIST", 1)], OW)
+}
+
+const fn store_distances(from: usize) -> KeySpec {
+    option("STOREDIST", from, &[("COUNT", 1), ("STORE", 1)], OW)
+}
 
 /// The family.
 pub const FAMILY: Family = Family {

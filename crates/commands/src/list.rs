@@ -199,6 +199,7 @@ pub const FAMILY: Family = Family {
             usage: "source destination",
             summary: "Moves an element from the right of one list to the left of another.",
             since: "1.2.0",
+            deprecated: Some(("6.2.0", "LMOVE with RIGHT and LEFT")),
             ..Command::DEFAULT
         },
         Command {
@@ -242,6 +243,7 @@ pub const FAMILY: Family = Family {
             summary: "Moves an element from the right of one list to the left of another, \
                       or waits for one to move.",
             since: "2.2.0",
+            deprecated: Some(("6.2.0", "BLMOVE with RIGHT and LEFT")),
             ..Command::DEFAULT
         },
         Command {

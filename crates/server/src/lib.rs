@@ -26,15 +26,7 @@ pub mod worker;
 #[cfg(test)]
 mod testing;
 
-/// The families of this crate.
-pub const FAMILIES: &[commands::command::Family] = &{
-    let (clients, server) = (families::FAMILIES, admin::FAMILIES);
-    let mut all = [clients[0]; families::FAMILIES.len() + admin::FAMILIES.len()];
-    let mut index = 0;
-    while index < all.len() {
-        all[index] =
-            if index < clients.len() { clients[index] } else { server[index - clients.len()] };
-        index += 1;
-    }
-    all
-};
+/// The families of this crate: clients and channels, and the server itself.
+pub fn families() -> Vec<commands::command::Family> {
+    [families::FAMILIES, admin::FAMILIES].concat()
+}
