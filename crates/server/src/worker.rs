@@ -313,7 +313,8 @@ impl Worker {
         let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
             return;
         };
-        connection.may_read = true;
+        // What was read ahead has told already whether there is more.
+        connection.may_read |= connection.ahead.is_none();
         let killed = connection.peer.client.killed.load(Ordering::Relaxed);
         let open = !killed && self.serve(index, &mut connection);
         self.put_back(index, connection, open);
