@@ -225,6 +225,8 @@ pub struct Peer {
     pub shard_channels: HashSet<Vec<u8>>,
     /// CLIENT REPLY.
     pub replies: Replies,
+    /// The running command's reply is not sent, by CLIENT REPLY; pushed messages are.
+    pub mutes: bool,
     /// To be closed once its replies are sent.
     pub closes: bool,
 }
@@ -239,6 +241,7 @@ impl Peer {
             patterns: HashSet::new(),
             shard_channels: HashSet::new(),
             replies: Replies::On,
+            mutes: false,
             closes: false,
         }
     }

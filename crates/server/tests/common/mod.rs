@@ -34,9 +34,7 @@ impl Server {
         for (name, value) in own.iter().chain(more) {
             options.set(name, &[value]).unwrap();
         }
-        let families =
-            [commands::FAMILIES, forebay_server::FAMILIES, forebay_server::admin::FAMILIES]
-                .concat();
+        let families = [commands::FAMILIES, &forebay_server::families()].concat();
         // All servers of the process share the hash's seed.
         let running = start(configuration, &families, || 0x1234_5678_9abc_def0).unwrap();
         Server { port, running: Some(running) }
