@@ -17,7 +17,7 @@ use resp::{Args, Writer};
 
 use crate::connection::{Peer, Replies};
 use crate::message::{Message, Pushed};
-use crate::options::index_of;
+use crate::options::{Kind, Options, index_of};
 use crate::pubsub::Channel;
 use crate::records::Slow;
 use crate::shared::{Counts, Shared};
@@ -188,9 +188,9 @@ impl Hub {
         let addr = peer.as_ref().map_or("", |client| client.addr.as_str());
         let (seconds, micros) = (self.now_ms / 1000, self.now_ms % 1000 * 1000);
         let mut line = format!("+{seconds}.{micros:06} [{} {addr}]", session.db).into_bytes();
-        for word in args.iter() {
+        for (index, word) in args.iter().enumerate() {
             line.push(b' ');
-            quote(&mut line, word);
+            quote(&mut line, if is_secret(args, index) { REDACTED } else { word });
         }
         line.extend_from_slice(b"\r\n");
         let pushed = Arc::new(Pushed { resp2: line.clone(), resp3: line });
@@ -230,14 +230,36 @@ impl Hub {
     }
 }
 
+/// What logs show in place of a password.
+const REDACTED: &[u8] = b"(redacted)";
+
+/// Whether a word is a password, or may be one.
+fn is_secret(args: Args<'_>, index: usize) -> bool {
+    let is = |at: usize, name: &str| {
+        args.get(at).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    match args.word(0).to_ascii_lowercase().as_slice() {
+        b"auth" => index > 0,
+        b"hello" => index > 1 && (is(index - 1, "auth") || is(index - 2, "auth")),
+        b"acl" => index > 2 && is(1, "setuser"),
+        b"config" if index > 2 && index % 2 == 1 && is(1, "set") => {
+            let name = String::from_utf8_lossy(args.word(index - 1));
+            Options::row(&name).is_some_and(|(_, row)| matches!(row.kind, Kind::Secret))
+        }
+        _ => false,
+    }
+}
+
 /// Words as the slow log keeps them: at most 32, each at most 128 bytes.
 fn shown_words(args: Args<'_>) -> Vec<Vec<u8>> {
     const WORDS: usize = 32;
     const BYTES: usize = 128;
     let shown = if args.len() > WORDS { WORDS - 1 } else { args.len() };
     let mut words: Vec<Vec<u8>> = Vec::with_capacity(shown + 1);
-    for word in args.iter().take(shown) {
-        if word.len() > BYTES {
+    for (index, word) in args.iter().take(shown).enumerate() {
+        if is_secret(args, index) {
+            words.push(REDACTED.to_vec());
+        } else if word.len() > BYTES {
             let more = format!("... ({} more bytes)", word.len() - BYTES);
             words.push([&word[..BYTES], more.as_bytes()].concat());
         } else {

@@ -167,3 +167,12 @@ pub fn error_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_string()
 }
+
+/// The allocator's own report, in words.
+pub fn allocator_report() -> String {
+    let mut report = Vec::new();
+    let options = tikv_jemalloc_ctl::stats_print::Options::default();
+    // Writing to memory cannot fail; what there is, is shown.
+    let _ = tikv_jemalloc_ctl::stats_print::stats_print(&mut report, options);
+    String::from_utf8_lossy(&report).into_owned()
+}
