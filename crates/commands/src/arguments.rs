@@ -56,6 +56,10 @@ pub fn parse(usage: &str, keys: &[KeySpec]) -> Vec<Argument> {
     let mut all = Parser { words, at: 0 }.sequence().0;
     let specs: Vec<usize> = (0..keys.len()).filter(|at| can_be_named(&keys[*at])).collect();
     number_keys(&mut all, &specs, &mut 0);
+    // Patterns stand for the keys that the words do not name.
+    let unknown = keys.iter().position(|spec| !can_be_named(spec));
+    let is_pattern = |part: &&mut Argument| part.shape == Shape::Value("pattern");
+    all.iter_mut().filter(is_pattern).for_each(|part| part.key_spec = unknown);
     all
 }
 
@@ -279,7 +283,7 @@ fn type_of(name: &str) -> &'static str {
     ];
     const DOUBLES: &[&str] =
         &["height", "latitude", "longitude", "radius", "score", "timeout", "weight", "width"];
-    const KEYS: &[&str] = &["key1", "key2", "source", "destination"];
+    const KEYS: &[&str] = &["key1", "key2", "source", "destination", "src", "dst"];
     match name {
         name if name.ends_with("key") || KEYS.contains(&name) => "key",
         name if INTEGERS.contains(&name) => "integer",

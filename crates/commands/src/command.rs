@@ -51,7 +51,7 @@ flags! {
     SKIP_SLOWLOG = 11, "skip_slowlog", "Not kept in the slow log.";
     FAST = 12, "fast", "Constant or logarithmic time.";
     NO_AUTH = 13, "no_auth", "Allowed before authentication.";
-    MAY_REPLICATE = 14, "may_replicate", "Is replicated though it changes no key.";
+    MAY_REPLICATE = 14, "", "Is replicated though it changes no key.";
     NO_MULTI = 15, "no_multi", "Not inside MULTI.";
     MOVABLE_KEYS = 16, "movablekeys", "Where its keys are depends on its words.";
     ALLOW_BUSY = 17, "allow_busy", "Allowed while a script is busy.";
@@ -61,7 +61,7 @@ flags! {
     TRANSACTION = 21, "", "Controls MULTI itself: never queued.";
     DANGEROUS = 22, "", "In the ACL category `dangerous` (ADMIN commands are anyway).";
     SUBSCRIBED = 23, "", "Allowed to a RESP2 client that has subscriptions.";
-    VISITS_ALL = 24, "", "Looks at keys it does not declare, shard by shard; in EXEC, takes every lock.";
+    VISITS_ALL = 24, "", "Looks at undeclared keys, shard by shard; in EXEC, takes every lock.";
 }
 
 /// No flag.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use keyspace::effects::Effects;
+use keyspace::effects::{Effects, Event};
 use keyspace::keys::Keys;
 use keyspace::value::Kind;
 use keyspace::waiting::Waiter;
@@ -51,8 +51,13 @@ pub trait Host: Any {
         let _ = error;
     }
 
-    /// Acts on what a command or transaction did, after its locks were given back: publishes
-    /// events, frees memory.
+    /// Publishes keyspace events, while the locks of the command or transaction that caused them
+    /// are still held: subscribers see the events of a key in the order of its changes.
+    fn announce(&mut self, events: Vec<Event>) {
+        let _ = events;
+    }
+
+    /// Acts on what a command or transaction did, after its locks were given back: frees memory.
     fn settle(&mut self, session: &mut Session, out: &mut Writer, effects: Effects) {
         let _ = (session, out, effects);
     }

@@ -180,6 +180,7 @@ impl<'a> Turn<'a> {
             let entry = &core.registry.entries()[0];
             let mut cx = Context { keys, out, session, host, core, entry };
             serve(&mut cx, &mut deferred);
+            announce(&mut cx.keys, cx.host);
             let effects = std::mem::take(&mut cx.keys.effects);
             drop(cx);
             self.host.settle(session, out, effects);
@@ -346,6 +347,19 @@ impl<'a> Turn<'a> {
         Some(blocked)
     }
 
+    /// Ends the wait of a client that has gone. If somebody serves it just now, that is waited
+    /// for, so that its other lines forget it, too.
+    pub fn abandon(&mut self, blocked: &Blocked) {
+        while !blocked.waiter.has_ended() {
+            if blocked.waiter.try_begin() {
+                blocked.waiter.end();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        self.leave_lines(blocked);
+    }
+
     /// Takes an ended waiter out of the lines it stood in.
     pub fn leave_lines(&mut self, blocked: &Blocked) {
         for key in &blocked.block.keys {
@@ -364,6 +378,7 @@ impl<'a> Turn<'a> {
             let mut keys = self.keys(&Locks::One(shard));
             more |= keys.expire_due(shard, max);
             log_expired(&mut keys);
+            announce(&mut keys, self.host);
             let effects = std::mem::take(&mut keys.effects);
             drop(keys);
             self.host.settle(session, out, effects);
@@ -383,6 +398,7 @@ impl<'a> Turn<'a> {
         keys.select(db);
         let evicted = keys.evict(key);
         log_expired(&mut keys);
+        announce(&mut keys, self.host);
         let effects = std::mem::take(&mut keys.effects);
         drop(keys);
         self.host.settle(session, out, effects);
@@ -424,6 +440,7 @@ fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
         serve(&mut cx, &mut deferred);
     }
     let Context { mut keys, out, session, host, .. } = cx;
+    announce(&mut keys, host);
     let quiet = keys.effects.is_quiet();
     let effects = std::mem::take(&mut keys.effects);
     drop(keys);
@@ -431,6 +448,13 @@ fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
         host.settle(session, out, effects);
     }
     deferred
+}
+
+/// Publishes the events, under the locks.
+fn announce(keys: &mut Keys<'_>, host: &mut dyn Host) {
+    if !keys.effects.events.is_empty() {
+        host.announce(std::mem::take(&mut keys.effects.events));
+    }
 }
 
 /// Hands what the command changed to the commit log, under its locks.

@@ -7,8 +7,8 @@ use keyspace::value::Value;
 use resp::{Args, Writer, number};
 
 use crate::command::{
-    Command, DENY_OOM, Family, Flags, Group, KeySpec, OW, READONLY, RO, RW_UPDATE, WRITE, after,
-    at, first,
+    Command, DENY_OOM, Family, Flags, Group, KeySpec, OW, READONLY, RO, RW_UPDATE, WRITE, at,
+    first, option,
 };
 use crate::context::Context;
 use crate::error::Error;
@@ -18,9 +18,16 @@ use crate::zset::zadd_words;
 const WRITE_MORE: Flags = WRITE.with(DENY_OOM);
 const SEARCH_COST: &str = "O(N+log(M)), N = members in the cells around the shape, M = members";
 const LOOKUP_COST: &str = "O(1) for each member asked for";
-const RADIUS_KEYS: &[KeySpec] = &[first(RO), after("STORE", 6, OW), after("STOREDIST", 6, OW)];
-const RADIUS_BY_MEMBER_KEYS: &[KeySpec] =
-    &[first(RO), after("STORE", 5, OW), after("STOREDIST", 5, OW)];
+const RADIUS_KEYS: &[KeySpec] = &[first(RO), store(6), store_distances(6)];
+const RADIUS_BY_MEMBER_KEYS: &[KeySpec] = &[first(RO), store(5), store_distances(5)];
+
+const fn store(from: usize) -> KeySpec {
+    option("STORE", from, &[("COUNT", 1), ("STOREDIST", 1)], OW)
+}
+
+const fn store_distances(from: usize) -> KeySpec {
+    option("STOREDIST", from, &[("COUNT", 1), ("STORE", 1)], OW)
+}
 
 /// The family.
 pub const FAMILY: Family = Family {
@@ -75,7 +82,8 @@ pub const FAMILY: Family = Family {
             flags: READONLY,
             keys: &[first(RO)],
             usage: "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
-                    <BYRADIUS radius unit | BYBOX width height unit> [ASC | DESC] \
+                    <BYRADIUS radius <M | KM | FT | MI> | \
+                    BYBOX width height <M | KM | FT | MI>> [ASC | DESC] \
                     [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
             // The shorter alternatives: FROMMEMBER with its member, BYRADIUS with radius and unit.
             arity_override: -7,
@@ -90,7 +98,8 @@ pub const FAMILY: Family = Family {
             flags: WRITE_MORE,
             keys: &[first(OW), at(2, RO)],
             usage: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
-                    <BYRADIUS radius unit | BYBOX width height unit> [ASC | DESC] \
+                    <BYRADIUS radius <M | KM | FT | MI> | \
+                    BYBOX width height <M | KM | FT | MI>> [ASC | DESC] \
                     [COUNT count [ANY]] [STOREDIST]",
             arity_override: -8,
             summary: "Stores the members inside a circle or a box.",
@@ -108,6 +117,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns or stores the members within a distance of a position.",
             complexity: SEARCH_COST,
             since: "3.2.0",
+            deprecated: Some(("6.2.0", "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS")),
             ..Command::DEFAULT
         },
         Command {
@@ -120,6 +130,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the members within a distance of a position.",
             complexity: SEARCH_COST,
             since: "3.2.10",
+            deprecated: Some(("6.2.0", "GEOSEARCH with BYRADIUS")),
             ..Command::DEFAULT
         },
         Command {
@@ -132,6 +143,10 @@ pub const FAMILY: Family = Family {
             summary: "Returns or stores the members within a distance of another.",
             complexity: SEARCH_COST,
             since: "3.2.0",
+            deprecated: Some((
+                "6.2.0",
+                "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS and FROMMEMBER",
+            )),
             ..Command::DEFAULT
         },
         Command {
@@ -144,6 +159,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the members within a distance of another.",
             complexity: SEARCH_COST,
             since: "3.2.10",
+            deprecated: Some(("6.2.0", "GEOSEARCH with BYRADIUS and FROMMEMBER")),
             ..Command::DEFAULT
         },
     ],

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::elements::{self, Draw, ScanReply, empty_scan};
 use crate::error::Error;
 use crate::long_double::LongDouble;
-use crate::words::{cursor, integer, is, scan_options};
+use crate::words::{Scanned, cursor, integer, is, scan_options};
 
 const SET: Flags = WRITE.with(DENY_OOM).with(FAST);
 const GET: Flags = READONLY.with(FAST);
@@ -42,6 +42,7 @@ pub const FAMILY: Family = Family {
             summary: "Sets fields of a hash; HSET's old name.",
             complexity: "O(N), N = fields set",
             since: "2.0.0",
+            deprecated: Some(("4.0.0", "HSET with several fields")),
             ..Command::DEFAULT
         },
         Command {
@@ -84,6 +85,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns all fields of a hash with their values.",
             complexity: "O(N), N = fields",
             since: "2.0.0",
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -95,6 +97,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns all fields of a hash.",
             complexity: "O(N), N = fields",
             since: "2.0.0",
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -106,6 +109,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the values of all fields of a hash.",
             complexity: "O(N), N = fields",
             since: "2.0.0",
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -178,6 +182,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns random fields of a hash.",
             complexity: "O(N), N = fields returned",
             since: "6.2.0",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -189,6 +194,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the fields of a hash bit by bit.",
             complexity: "O(1) for each call, O(N) for all, N = fields",
             since: "2.8.0",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
     ],
@@ -297,11 +303,11 @@ fn hincrbyfloat(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         Some(Element::Int(number)) => LongDouble::from_int(number),
         Some(Element::Str(text)) => LongDouble::parse(text).ok_or(NOT_A_FLOAT)?,
     };
-    if !old.is_finite() || !old.add(increment).is_finite() {
+    if !old.is_finite() || !old.plus(increment).is_finite() {
         return Err(Error::NAN_OR_INFINITY);
     }
     let limits = limits(cx);
-    let text = old.add(increment).text();
+    let text = old.plus(increment).text();
     cx.keys.hash_or_new(key)?.set(field, text.as_bytes(), limits);
     cx.out.text(&text);
     changed(cx, key, "hincrbyfloat", 1);
@@ -475,13 +481,10 @@ fn hscan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         cx.keys.notify_miss(key);
         return Ok(());
     };
-    let options = scan_options(args, 3)?;
-    if options.kind.is_some() {
-        return Err(Error::SYNTAX);
-    }
+    let options = scan_options(args, 3, Scanned::Hash)?;
     let mut reply = ScanReply::new(&options, cx.out.is_resp3());
     let next = hash.scan(start, options.count, |field, value| {
-        reply.add(field, (!options.no_values).then_some(value));
+        reply.add(field, (!options.only_names).then_some(value));
     });
     reply.finish(cx.out, next);
     Ok(())

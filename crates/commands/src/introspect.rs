@@ -478,7 +478,6 @@ mod tests {
             ("COMMAND GETKEYS SORT a BY STORE GET store STORE b", "*2 $1 a $1 b"),
             ("COMMAND GETKEYSANDFLAGS SETNX a 1", "*1 *2 $1 a *2 +OW +insert"),
             ("COMMAND GETKEYS NOPE a", "-ERR Invalid command specified"),
-            ("COMMAND GETKEYS PING", "-ERR Invalid command specified"),
             ("COMMAND GETKEYS DBSIZE", "-ERR The command has no key arguments"),
             ("COMMAND GETKEYS GET", "-ERR Invalid number of arguments specified for command"),
             ("COMMAND NOPE", "-ERR unknown subcommand 'NOPE'. Try COMMAND HELP."),

@@ -4,7 +4,6 @@
 //! row in its family's table beside its handler.
 
 pub mod arguments;
-pub mod basics;
 pub mod bitfield;
 pub mod bitmap;
 pub mod categories;
@@ -21,6 +20,7 @@ pub mod help;
 pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
+pub mod lcs;
 pub mod list;
 pub mod long_double;
 pub mod memory;
@@ -40,7 +40,6 @@ use command::Family;
 
 /// The families of this crate; the binary adds those of others.
 pub const FAMILIES: &[Family] = &[
-    basics::FAMILY,
     string::FAMILY,
     list::FAMILY,
     set::FAMILY,

@@ -199,6 +199,7 @@ pub const FAMILY: Family = Family {
             usage: "source destination",
             summary: "Moves an element from the right of one list to the left of another.",
             since: "1.2.0",
+            deprecated: Some(("6.2.0", "LMOVE with RIGHT and LEFT")),
             ..Command::DEFAULT
         },
         Command {
@@ -207,7 +208,7 @@ pub const FAMILY: Family = Family {
             flags: WRITE.with(BLOCKING),
             keys: &[range(1, -2, 1, RW_TAKE)],
             usage: "key [key ...] timeout",
-            summary: "Takes the leftmost element of the first list that has any, or waits for one.",
+            summary: "Takes the leftmost element of the first list that has any, or waits.",
             complexity: "O(N), N = keys",
             since: "2.0.0",
             ..Command::DEFAULT
@@ -218,7 +219,7 @@ pub const FAMILY: Family = Family {
             flags: WRITE.with(BLOCKING),
             keys: &[range(1, -2, 1, RW_TAKE)],
             usage: "key [key ...] timeout",
-            summary: "Takes the rightmost element of the first list that has any, or waits for one.",
+            summary: "Takes the rightmost element of the first list that has any, or waits.",
             complexity: "O(N), N = keys",
             since: "2.0.0",
             ..Command::DEFAULT
@@ -242,6 +243,7 @@ pub const FAMILY: Family = Family {
             summary: "Moves an element from the right of one list to the left of another, \
                       or waits for one to move.",
             since: "2.2.0",
+            deprecated: Some(("6.2.0", "BLMOVE with RIGHT and LEFT")),
             ..Command::DEFAULT
         },
         Command {

@@ -1,5 +1,5 @@
-//! The 80-bit floating-point numbers in which Redis on x86-64 computes INCRBYFLOAT and HINCRBYFLOAT,
-//! so that 0.1 and 0.2 make 0.3 here as there.
+//! The 80-bit floating-point numbers in which Redis on x86-64 computes INCRBYFLOAT and
+//! HINCRBYFLOAT, so that 0.1 and 0.2 make 0.3 here as there.
 //!
 //! ```text
 //!   value = mantissa * 2^exponent      mantissa: 64 bits, the top one set, or 0
@@ -76,7 +76,7 @@ impl LongDouble {
     }
 
     /// The sum; both must be finite.
-    pub fn add(self, other: LongDouble) -> LongDouble {
+    pub fn plus(self, other: LongDouble) -> LongDouble {
         if self.mantissa == 0 || other.mantissa == 0 {
             return if self.mantissa == 0 { other } else { self };
         }
@@ -129,9 +129,9 @@ impl LongDouble {
     /// The number with up to 17 decimals; it must be finite.
     pub fn text(self) -> String {
         const SCALE: u128 = 100_000_000_000_000_000;
-        let (mut whole, mut decimals) = (Big::from(0), 0);
+        let mut whole = Big::from(self.mantissa);
+        let mut decimals = 0;
         if self.exponent >= 0 {
-            whole = Big::from(self.mantissa);
             whole.shift_left(self.exponent as usize);
         } else {
             let shift = self.exponent.unsigned_abs();
@@ -332,7 +332,7 @@ mod tests {
 
     fn sum(one: &str, two: &str) -> String {
         let parse = |text: &str| LongDouble::parse(text.as_bytes()).expect("a number");
-        parse(one).add(parse(two)).text()
+        parse(one).plus(parse(two)).text()
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod tests {
         assert!(LongDouble::parse(&[b'1'; TEXT_BYTES_MAX]).is_none());
         assert!(!LongDouble::parse(b"-inf").expect("a number of sorts").is_finite());
         let large = LongDouble::parse(b"1.1e4932").expect("just below infinity");
-        assert!(!large.add(large).is_finite());
+        assert!(!large.plus(large).is_finite());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use resp::Args;
 
 use crate::command::{BLOCKING, Command, FAST, Family, Find, Flags, Group, KeySpec, MOVABLE_KEYS};
 use crate::error::Error;
+use crate::words::is;
 
 const SLOTS: usize = 2048;
 
@@ -287,40 +288,42 @@ pub fn each_key(
                 (at + 1..at + 1 + count).for_each(|index| visit(index, spec));
             }
             Find::After { keyword, from } => {
-                // As with SORT: the last one counts.
+                // The last one counts.
                 let places = (from..args.len().saturating_sub(1)).rev();
-                let same =
-                    |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
-                if let Some(index) = places.into_iter().find(same) {
-                    visit(index + 1, spec);
-                }
+                let found = places.into_iter().find(|at| is(args.word(*at), keyword));
+                found.into_iter().for_each(|at| visit(at + 1, spec));
             }
             Find::Option { keyword, from, others } => {
-                let mut found = None;
-                let mut index = from;
-                while index < args.len() {
-                    let is = |name: &str| args.word(index).eq_ignore_ascii_case(name.as_bytes());
-                    let own = others.iter().find(|(name, _)| is(name));
-                    if is(keyword) && index + 1 < args.len() {
-                        index += 1;
-                        found = Some(index);
-                    }
-                    index += 1 + own.map_or(0, |(_, words)| *words);
-                }
+                let found = value_of(args, keyword, from, others);
                 found.into_iter().for_each(|index| visit(index, spec));
             }
-            Find::Unknown => {}
             Find::HalfAfter { keyword, from } => {
-                let same =
-                    |index: &usize| args.word(*index).eq_ignore_ascii_case(keyword.as_bytes());
-                if let Some(index) = (from..args.len()).find(same) {
-                    let count = (args.len() - index - 1) / 2;
-                    (index + 1..index + 1 + count).for_each(|index| visit(index, spec));
+                if let Some(at) = (from..args.len()).find(|at| is(args.word(*at), keyword)) {
+                    let count = (args.len() - at - 1) / 2;
+                    (at + 1..at + 1 + count).for_each(|index| visit(index, spec));
                 }
             }
+            Find::Unknown => {}
         }
     }
     Ok(())
+}
+
+/// Where the value of an option stands that may come anywhere from `from` on, the last one if it
+/// comes more than once; `others` take so many words of their own.
+fn value_of(args: Args<'_>, keyword: &str, from: usize, others: &[(&str, usize)]) -> Option<usize> {
+    let mut found = None;
+    let mut index = from;
+    while index < args.len() {
+        let word = args.word(index);
+        let own = others.iter().find(|(name, _)| is(word, name));
+        if is(word, keyword) && index + 1 < args.len() {
+            index += 1;
+            found = Some(index);
+        }
+        index += 1 + own.map_or(0, |(_, words)| *words);
+    }
+    found
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::command::{Command, READONLY, VISITS_ALL};
 use crate::context::Context;
 use crate::error::Error;
 use crate::pattern;
-use crate::words::{cursor, is, scan_options};
+use crate::words::{Scanned, cursor, is, scan_options};
 
 /// The row.
 pub const ROW: Command = Command {
@@ -28,10 +28,7 @@ pub const ROW: Command = Command {
 
 fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let cursor = cursor(args.word(1))?;
-    let options = scan_options(args, 2)?;
-    if options.no_values {
-        return Err(Error::text("ERR NOVALUES option can only be used in HSCAN"));
-    }
+    let options = scan_options(args, 2, Scanned::Keys)?;
     let fits = |kind: Kind| options.kind.is_none_or(|wanted| is(wanted, kind.name()));
     let mut keys = Writer::new(cx.out.is_resp3());
     let mut found = 0;

@@ -14,7 +14,7 @@ use crate::command::{
 use crate::context::Context;
 use crate::elements::{self, Draw, ScanReply, empty_scan};
 use crate::error::Error;
-use crate::words::{ScanOptions, count, cursor, is, scan_options};
+use crate::words::{ScanOptions, Scanned, count, cursor, is, scan_options};
 
 const STORE_KEYS: &[KeySpec] = &[first(OW), range(2, -1, 1, RO)];
 const INTER_COST: &str = "O(N*M), N = members of the smallest set, M = sets";
@@ -90,6 +90,7 @@ pub const FAMILY: Family = Family {
             usage: "key [count]",
             summary: "Takes random members out of a set and returns them.",
             complexity: "O(N), N = members returned",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -100,6 +101,7 @@ pub const FAMILY: Family = Family {
             usage: "key [count]",
             summary: "Returns random members of a set.",
             complexity: "O(N), N = members returned",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -110,6 +112,7 @@ pub const FAMILY: Family = Family {
             usage: "key",
             summary: "Returns every member of a set.",
             complexity: "O(N), N = members",
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -121,6 +124,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns the members of a set bit by bit.",
             complexity: "O(1) for each call, O(N) for all, N = members",
             since: "2.8.0",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -131,6 +135,7 @@ pub const FAMILY: Family = Family {
             usage: "key [key ...]",
             summary: "Returns the members that all the sets have.",
             complexity: INTER_COST,
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -162,6 +167,7 @@ pub const FAMILY: Family = Family {
             usage: "key [key ...]",
             summary: "Returns the members that any of the sets has.",
             complexity: UNION_COST,
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -182,6 +188,7 @@ pub const FAMILY: Family = Family {
             usage: "key [key ...]",
             summary: "Returns the members of the first set that none of the others has.",
             complexity: UNION_COST,
+            tips: &["nondeterministic_output_order"],
             ..Command::DEFAULT
         },
         Command {
@@ -330,11 +337,7 @@ fn sscan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 }
 
 fn member_options(args: Args<'_>) -> Result<ScanOptions<'_>, Error> {
-    let options = scan_options(args, 3)?;
-    if options.no_values {
-        return Err(Error::text("ERR NOVALUES option can only be used in HSCAN"));
-    }
-    if options.kind.is_some() { Err(Error::SYNTAX) } else { Ok(options) }
+    scan_options(args, 3, Scanned::Set)
 }
 
 // Random members.

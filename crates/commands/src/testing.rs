@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use keyspace::effects::{Effects, Event};
+use keyspace::effects::Event;
 use keyspace::keyspace::{CommitLog, Keyspace};
 use keyspace::random::Random;
 use resp::{OwnedArgs, Writer};
@@ -18,11 +18,11 @@ struct NoServer {
 }
 
 impl Host for NoServer {
-    fn settle(&mut self, _: &mut Session, _: &mut Writer, effects: Effects) {
+    fn announce(&mut self, events: Vec<Event>) {
         let text = |event: &Event| {
             format!("{}:{}:{}", event.db, event.name, String::from_utf8_lossy(&event.key))
         };
-        self.events.extend(effects.events.iter().map(text));
+        self.events.extend(events.iter().map(text));
     }
 }
 

@@ -77,13 +77,29 @@ pub struct ScanOptions<'a> {
     pub pattern: Option<&'a [u8]>,
     /// TYPE, for SCAN itself.
     pub kind: Option<&'a [u8]>,
-    /// NOVALUES, for HSCAN.
-    pub no_values: bool,
+    /// NOVALUES, for HSCAN, and NOSCORES, for ZSCAN.
+    pub only_names: bool,
+}
+
+/// What a command of the SCAN family goes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Scanned {
+    Keys,
+    Set,
+    Hash,
+    Zset,
 }
 
 /// Reads the options of SCAN, HSCAN, SSCAN and ZSCAN from the word at `at` on.
-pub fn scan_options<'a>(args: Args<'a>, at: usize) -> Result<ScanOptions<'a>, Error> {
-    let mut options = ScanOptions { count: 10, pattern: None, kind: None, no_values: false };
+pub fn scan_options<'a>(
+    args: Args<'a>,
+    at: usize,
+    scanned: Scanned,
+) -> Result<ScanOptions<'a>, Error> {
+    const NO_VALUES: Error = Error::text("ERR NOVALUES option can only be used in HSCAN");
+    const NO_SCORES: Error = Error::text("ERR NOSCORES option can only be used in ZSCAN");
+    let mut options = ScanOptions { count: 10, pattern: None, kind: None, only_names: false };
     let mut at = at;
     while at < args.len() {
         let (word, value) = (args.word(at), args.get(at + 1));
@@ -97,9 +113,13 @@ pub fn scan_options<'a>(args: Args<'a>, at: usize) -> Result<ScanOptions<'a>, Er
             Some(value) if is(word, "MATCH") => {
                 options.pattern = Some(value).filter(|pattern| *pattern != b"*");
             }
-            Some(value) if is(word, "TYPE") => options.kind = Some(value),
-            _ if is(word, "NOVALUES") => {
-                options.no_values = true;
+            Some(value) if is(word, "TYPE") && scanned == Scanned::Keys => {
+                options.kind = Some(value);
+            }
+            _ if is(word, "NOVALUES") && scanned != Scanned::Hash => return Err(NO_VALUES),
+            _ if is(word, "NOSCORES") && scanned != Scanned::Zset => return Err(NO_SCORES),
+            _ if is(word, "NOVALUES") || is(word, "NOSCORES") => {
+                options.only_names = true;
                 at += 1;
                 continue;
             }

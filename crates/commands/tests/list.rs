@@ -19,7 +19,7 @@ fn pushes_and_pops() {
         ("RPOP l 2", "*2 $1 e $2 12"),
         ("LPOP l 0", "*0"),
         ("LPOP l 10", "*2 $1 b $1 c"),
-        ("EXISTS l", "-ERR unknown command 'EXISTS', with args beginning with: 'l' "),
+        ("EXISTS l", ":0"),
         ("LLEN l", ":0"),
         ("LPOP l", "$-1"),
         ("LPOP l 3", "*-1"),

@@ -1,5 +1,5 @@
-//! Sorted sets: what `reference.rs` cannot compare with Redis 7.0 (random replies, WITHSCORE, events,
-//! log, waiting), and a few lines of everything else.
+//! Sorted sets: what `reference.rs` cannot compare with Redis 7.0 (random replies, WITHSCORE,
+//! events, log, waiting), and a few lines of everything else.
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Forebay: one server for keys, SQL, quotas, cached tables and sagas.
 
+mod allocator_settings;
 mod cli;
 mod log;
 mod metrics;
@@ -43,10 +44,17 @@ enum Command {
     Bench(bench::BenchArgs),
 }
 
+/// A command's words as the table has them, for the hints of `forebay cli`.
+fn usage_of(name: &str) -> Option<String> {
+    let families = [commands::FAMILIES, &server::families()].concat();
+    let mut rows = families.iter().flat_map(|family| family.commands);
+    rows.find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.usage.to_string())
+}
+
 fn parse() -> ExitCode {
     match <Arguments as clap::Parser>::try_parse() {
         Ok(Arguments { command: Command::Serve }) => serve::run(&[], serve::Name::Forebay),
-        Ok(Arguments { command: Command::Cli(args) }) => cli::run(args),
+        Ok(Arguments { command: Command::Cli(args) }) => cli::run_with_usage(args, usage_of),
         Ok(Arguments { command: Command::Bench(args) }) => bench::run(args),
         Err(error) if error.use_stderr() => {
             eprintln!("{}", bench::usage_line(&error));

@@ -3,9 +3,11 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use commands::context::Session;
+use resp::request::ProtocolError;
 use resp::{OwnedArgs, Parser, Writer};
 
 use crate::client::Client;
@@ -16,6 +18,16 @@ pub enum Socket {
     Tcp(mio::net::TcpStream),
     /// A unix socket.
     Unix(mio::net::UnixStream),
+}
+
+impl Socket {
+    /// Its number with the kernel.
+    pub fn number(&self) -> RawFd {
+        match self {
+            Socket::Tcp(socket) => socket.as_raw_fd(),
+            Socket::Unix(socket) => socket.as_raw_fd(),
+        }
+    }
 }
 
 /// A socket, with its TLS session if it has one.
@@ -66,7 +78,11 @@ impl Read for Stream {
             if tls.read_tls(&mut self.socket)? == 0 {
                 return Ok(0);
             }
-            tls.process_new_packets().map_err(io::Error::other)?;
+            if let Err(error) = tls.process_new_packets() {
+                // The alert tells the client what is wrong.
+                let _ = self.send_tls();
+                return Err(io::Error::other(error));
+            }
         }
     }
 }
@@ -78,7 +94,16 @@ impl Stream {
         self.tls.is_none()
     }
 
-    /// Sends what TLS itself has to say: handshake, alerts. False while some is left.
+    /// Says goodbye as TLS does it, as far as that goes without waiting.
+    pub fn say_goodbye(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            let _ = self.send_tls();
+        }
+    }
+
+    /// Sends what TLS has encrypted or has itself to say: handshake, alerts. False while some is
+    /// left.
     fn send_tls(&mut self) -> io::Result<bool> {
         if let Some(tls) = &mut self.tls {
             while tls.wants_write() {
@@ -133,6 +158,11 @@ impl Unsent {
         self.pieces.push_back(piece);
     }
 
+    /// The rest of the first piece.
+    fn first(&self) -> Option<&[u8]> {
+        self.pieces.front().map(|piece| &piece.bytes()[self.sent..])
+    }
+
     /// Adds a reply of which `sent` bytes have gone already.
     fn push_rest(&mut self, out: &Writer, sent: usize) {
         let mut skip = sent;
@@ -177,8 +207,6 @@ pub enum Replies {
     /// None is.
     Off,
     /// The next one is not.
-    SkipNext,
-    /// This one is not; then as before.
     Skip,
 }
 
@@ -241,7 +269,22 @@ pub struct Connection {
     pub soft_limit_since_ms: i64,
     /// Whether the socket may have more to read.
     pub may_read: bool,
+    /// The client has shut down its side: there is an end to be read.
+    pub read_closed: bool,
+    /// Something went wrong that ends it at once, whatever is left to send.
+    pub is_broken: bool,
+    /// Held back by CLIENT PAUSE.
+    pub is_held: bool,
+    /// CLIENT REPLY SKIP stood before the command that it waits for.
+    pub skips_wait: bool,
+    /// What is wrong with the input behind the queued commands.
+    pub error: Option<ProtocolError>,
+    /// Pushed messages wait in `unsent` for the end of the turn.
+    pub is_to_flush: bool,
 }
+
+/// What TLS is given to encrypt at a time: what waits beyond that is counted in `unsent`.
+const TLS_BYTES: usize = 64 * 1024;
 
 impl Connection {
     /// Sends a reply, as much as goes; the rest is kept.
@@ -249,11 +292,9 @@ impl Connection {
         if out.is_empty() {
             return Ok(());
         }
-        if let Some(tls) = &mut self.stream.tls {
-            for piece in out.pieces() {
-                tls.writer().write_all(piece)?;
-            }
-            return self.stream.send_tls().map(|_| ());
+        if self.stream.tls.is_some() {
+            self.unsent.push_rest(out, 0);
+            return self.send_rest().map(|_| ());
         }
         let sent = if self.unsent.bytes > 0 {
             0
@@ -268,10 +309,28 @@ impl Connection {
         Ok(())
     }
 
+    /// Adds bytes behind what waits to be sent; the caller sees to it that they are.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.unsent.push(Piece::Bytes(bytes.to_vec()));
+    }
+
+    fn send_rest_tls(&mut self) -> io::Result<bool> {
+        loop {
+            if !self.stream.send_tls()? {
+                return Ok(false);
+            }
+            let Some(first) = self.unsent.first() else { return Ok(true) };
+            let count = first.len().min(TLS_BYTES);
+            let Some(tls) = &mut self.stream.tls else { return Ok(true) };
+            tls.writer().write_all(&first[..count])?;
+            self.unsent.went(count);
+        }
+    }
+
     /// Sends what is left; false while some still is.
     pub fn send_rest(&mut self) -> io::Result<bool> {
         if self.stream.tls.is_some() {
-            return self.stream.send_tls();
+            return self.send_rest_tls();
         }
         while self.unsent.bytes > 0 {
             let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(16);
@@ -289,6 +348,11 @@ impl Connection {
         Ok(true)
     }
 
+    /// Whether the reply to what it waited for is not to be sent (CLIENT REPLY).
+    pub fn is_mute(&self) -> bool {
+        self.skips_wait || self.peer.replies == Replies::Off
+    }
+
     /// Bytes that wait to be sent.
     pub fn unsent_bytes(&self) -> usize {
         self.unsent.bytes()
@@ -299,10 +363,11 @@ impl Connection {
         self.unsent.bytes == 0 && !self.stream.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Bytes that have arrived and not been run.
+    /// Bytes that have arrived and not been run, those of a transaction's queue included.
     pub fn input_bytes(&self) -> usize {
         let queued: usize = self.queue.iter().map(OwnedArgs::bytes).sum();
-        self.input.len() + self.parser.held_bytes() + queued
+        let multi = self.session.multi.as_ref().map_or(0, |multi| multi.bytes);
+        self.input.len() + self.parser.held_bytes() + queued + multi
     }
 }
 

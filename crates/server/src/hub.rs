@@ -1,11 +1,14 @@
 //! The server as the engine sees it, one per thread: admission, counting, publishing, and the part
 //! of the connection whose command runs just now.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use commands::command::{DENY_OOM, FAST, NO_AUTH, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED};
+use commands::command::{
+    ADMIN, DENY_OOM, FAST, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, WRITE,
+};
 use commands::context::{Deliver, Host, Session};
 use commands::error::Error;
 use commands::registry::Entry;
@@ -13,12 +16,12 @@ use keyspace::effects::{Effects, Event, class};
 use keyspace::evict::Evictor;
 use keyspace::keyspace::add;
 use keyspace::random::Random;
-use resp::{Args, Writer};
+use resp::{Args, OwnedArgs, Writer};
 
 use crate::connection::{Peer, Replies};
 use crate::message::{Message, Pushed};
 use crate::options::{Kind, Options, index_of};
-use crate::pubsub::Channel;
+use crate::pubsub::{Channel, Subscriber};
 use crate::records::Slow;
 use crate::shared::{Counts, Shared};
 use crate::sys;
@@ -37,8 +40,10 @@ pub struct Hub {
     pub now_ms: i64,
     /// The connection whose command runs.
     pub peer: Option<Box<Peer>>,
-    /// Messages for clients of this thread, delivered after the command.
-    pub pushes: Vec<(u64, Arc<Pushed>)>,
+    /// This thread's mail, taken out of its mailbox and not read yet.
+    pub mail: VecDeque<Message>,
+    /// Messages for the client whose command runs: they follow the reply.
+    own: Vec<Arc<Pushed>>,
     /// Random numbers.
     pub random: Random,
     evictor: Evictor,
@@ -53,7 +58,8 @@ impl Hub {
             thread,
             now_ms: 0,
             peer: None,
-            pushes: Vec::new(),
+            mail: VecDeque::new(),
+            own: Vec::new(),
             random: Random::new(seed),
             evictor: Evictor::default(),
             started: Instant::now(),
@@ -82,67 +88,105 @@ impl Hub {
         self.peer.as_mut().expect("a command runs for a connection")
     }
 
-    /// Sends a message to all who listen to a channel; how many they are. `out` takes what the
-    /// running command's own client gets, ahead of its reply.
-    pub fn publish(
-        &mut self,
-        session: &Session,
-        out: &mut Writer,
-        kind: Channel,
-        channel: &[u8],
-        message: &[u8],
-    ) -> usize {
+    /// Sends a message to all who listen to a channel; how many they are.
+    pub fn publish(&mut self, kind: Channel, channel: &[u8], message: &[u8]) -> usize {
         let shared = Arc::clone(&self.shared);
         let word: &[u8] = if kind == Channel::Shard { b"smessage" } else { b"message" };
-        let listeners = shared.subscriptions.listeners(kind, channel);
-        let mut count = listeners.len();
-        if count > 0 {
-            self.push(session, out, &listeners, &[word, channel, message]);
-        }
-        if kind == Channel::Exact {
-            for (pattern, listeners) in shared.subscriptions.pattern_listeners(channel) {
-                count += listeners.len();
-                self.push(session, out, &listeners, &[b"pmessage", &pattern, channel, message]);
-            }
-        }
-        count
+        shared.subscriptions.reach(kind, channel, |pattern, listeners| {
+            let pushed = match pattern {
+                None => Pushed::new(&[word, channel, message]),
+                Some(pattern) => Pushed::new(&[b"pmessage", pattern, channel, message]),
+            };
+            self.hand(listeners, &Arc::new(pushed));
+        })
     }
 
-    fn push(
-        &mut self,
-        session: &Session,
-        out: &mut Writer,
-        listeners: &[crate::pubsub::Subscriber],
-        words: &[&[u8]],
-    ) {
-        let write = |resp3| {
-            let mut writer = Writer::new(resp3);
-            writer.push(words.len());
-            words.iter().for_each(|word| writer.bulk(word));
-            writer.to_vec()
-        };
-        let pushed = Arc::new(Pushed { resp2: write(false), resp3: write(true) });
-        for (thread, id) in listeners {
-            if *id == session.id {
-                out.raw(if session.resp3 { &pushed.resp3 } else { &pushed.resp2 });
-            } else if *thread == self.thread {
-                self.pushes.push((*id, Arc::clone(&pushed)));
+    /// Hands a message to the threads of those who listen. Mail for this thread's own clients is
+    /// put behind what other threads have sent already, so that the order is the same for all.
+    fn hand(&mut self, listeners: &[Subscriber], pushed: &Arc<Pushed>) {
+        let own = self.peer.as_ref().map(|peer| peer.client.id);
+        for thread in 0..self.shared.threads() {
+            let mut ids: Vec<u64> = Vec::new();
+            for (_, id) in listeners.iter().filter(|(other, _)| *other == thread) {
+                if Some(*id) == own {
+                    self.claim_own();
+                    self.own.push(Arc::clone(pushed));
+                } else {
+                    ids.push(*id);
+                }
+            }
+            if ids.is_empty() {
+                continue;
+            }
+            let message = Message::Push(ids, Arc::clone(pushed));
+            if thread == self.thread {
+                self.fetch_mail();
+                self.mail.push_back(message);
             } else {
-                self.shared.send(*thread, Message::Push(*id, Arc::clone(&pushed)));
+                self.shared.send(thread, message);
             }
         }
     }
 
-    fn publish_event(&mut self, session: &Session, out: &mut Writer, event: &Event) {
+    /// Moves this thread's mail out of its mailbox.
+    pub fn fetch_mail(&mut self) {
+        if let Some(mailboxes) = self.shared.mailboxes.get() {
+            self.mail.extend(mailboxes[self.thread].take());
+        }
+    }
+
+    /// Takes the messages that are on their way to the running command's client out of the mail:
+    /// they come before its next one, or before it stops listening.
+    fn claim_own(&mut self) {
+        self.fetch_mail();
+        let Some(own) = self.peer.as_ref().map(|peer| peer.client.id) else { return };
+        for message in &mut self.mail {
+            if let Message::Push(ids, pushed) = message
+                && let Some(at) = ids.iter().position(|id| *id == own)
+            {
+                ids.swap_remove(at);
+                self.own.push(Arc::clone(pushed));
+            }
+        }
+    }
+
+    /// Writes what has been sent to the running command's client, which is about to stop
+    /// listening, ahead of the confirmation. Inside EXEC it has to wait for the end of the reply,
+    /// where only a RESP3 client can still tell it from another command's reply.
+    pub fn write_claimed(&mut self, session: &Session, out: &mut Writer) {
+        if session.in_exec && session.resp3 {
+            return self.claim_own();
+        }
+        let before = std::mem::take(&mut self.own);
+        self.claim_own();
+        let claimed = std::mem::replace(&mut self.own, before);
+        if !session.in_exec {
+            claimed.iter().for_each(|pushed| out.raw(pushed.bytes(session.resp3)));
+        }
+    }
+
+    /// Drops the messages that would follow the reply: the client has ceased to listen.
+    pub fn forget_own(&mut self) {
+        self.own.clear();
+    }
+
+    /// Writes the messages that the command's own client gets, after its reply.
+    pub fn write_own(&mut self, session: &Session, out: &mut Writer) {
+        for pushed in self.own.drain(..) {
+            out.raw(pushed.bytes(session.resp3));
+        }
+    }
+
+    fn publish_event(&mut self, event: &Event) {
         let wanted = self.shared.core.space.settings.notify.load(Ordering::Relaxed);
         let db = event.db;
         if wanted & class::KEYSPACE != 0 {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), &event.key].concat();
-            self.publish(session, out, Channel::Exact, &channel, event.name.as_bytes());
+            self.publish(Channel::Exact, &channel, event.name.as_bytes());
         }
         if wanted & class::KEYEVENT != 0 {
             let channel = format!("__keyevent@{db}__:{}", event.name);
-            self.publish(session, out, Channel::Exact, channel.as_bytes(), &event.key);
+            self.publish(Channel::Exact, channel.as_bytes(), &event.key);
         }
     }
 
@@ -178,30 +222,57 @@ impl Hub {
         true
     }
 
+    /// The checks of [`Host::admit`].
+    fn check(&mut self, session: &mut Session, entry: &Entry) -> Result<(), Error> {
+        let flags = entry.command.flags;
+        let peer = self.peer();
+        if !peer.is_authenticated && !flags.has(NO_AUTH) {
+            return Err(Error::text("NOAUTH Authentication required."));
+        }
+        if !session.resp3 && peer.subscriptions() > 0 && !flags.has(SUBSCRIBED) {
+            let name = &entry.full_name;
+            return Err(Error::new(format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+                 RESET are allowed in this context"
+            )));
+        }
+        let uses_keys = flags.has(READONLY) || flags.has(WRITE);
+        if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
+            return Err(Error::text("ERR Replica can't interact with the keyspace"));
+        }
+        if flags.has(DENY_OOM) && !self.make_room(session, &mut Writer::new(false)) {
+            return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
+        }
+        Ok(())
+    }
+
     fn is_memory_short(&self) -> bool {
         let max = self.shared.core.space.settings.maxmemory.load(Ordering::Relaxed);
         max > 0 && sys::used_memory() > max
     }
 
     fn feed_monitors(&mut self, session: &Session, args: Args<'_>) {
-        let peer = self.peer.as_ref().map(|peer| Arc::clone(&peer.client));
-        let addr = peer.as_ref().map_or("", |client| client.addr.as_str());
-        let (seconds, micros) = (self.now_ms / 1000, self.now_ms % 1000 * 1000);
+        let client = self.peer.as_ref().map(|peer| Arc::clone(&peer.client));
+        let addr = match &client {
+            Some(client) if client.is_unix => {
+                format!("unix:{}", client.addr.strip_suffix(":0").unwrap_or(&client.addr))
+            }
+            Some(client) => client.addr.clone(),
+            None => String::new(),
+        };
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (seconds, micros) = (time.as_secs(), time.subsec_micros());
         let mut line = format!("+{seconds}.{micros:06} [{} {addr}]", session.db).into_bytes();
-        for (index, word) in args.iter().enumerate() {
+        for word in args.iter() {
             line.push(b' ');
-            quote(&mut line, if is_secret(args, index) { REDACTED } else { word });
+            quote(&mut line, word);
         }
         line.extend_from_slice(b"\r\n");
         let pushed = Arc::new(Pushed { resp2: line.clone(), resp3: line });
-        let monitors = self.shared.monitors.lock().unwrap_or_else(|p| p.into_inner()).clone();
-        for (thread, id) in monitors {
-            if thread == self.thread {
-                self.pushes.push((id, Arc::clone(&pushed)));
-            } else {
-                self.shared.send(thread, Message::Push(id, Arc::clone(&pushed)));
-            }
-        }
+        let shared = Arc::clone(&self.shared);
+        // Held while the line is handed over: all monitors see all commands in one order.
+        let monitors = shared.monitors.lock().unwrap_or_else(|p| p.into_inner());
+        self.hand(&monitors, &pushed);
     }
 
     fn tracks_latency(&self) -> bool {
@@ -230,24 +301,30 @@ impl Hub {
     }
 }
 
-/// What logs show in place of a password.
-const REDACTED: &[u8] = b"(redacted)";
-
 /// Whether a word is a password, or may be one.
-fn is_secret(args: Args<'_>, index: usize) -> bool {
-    let is = |at: usize, name: &str| {
-        args.get(at).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
-    };
-    match args.word(0).to_ascii_lowercase().as_slice() {
-        b"auth" => index > 0,
-        b"hello" => index > 1 && (is(index - 1, "auth") || is(index - 2, "auth")),
-        b"acl" => index > 2 && is(1, "setuser"),
-        b"config" if index > 2 && index % 2 == 1 && is(1, "set") => {
+fn is_secret(entry: &Entry, args: Args<'_>, index: usize) -> bool {
+    let is_auth = |at: usize| args.word(at).eq_ignore_ascii_case(b"AUTH");
+    match entry.full_name.as_str() {
+        "auth" => index > 0,
+        "hello" => index > 2 && (is_auth(index - 1) || is_auth(index - 2)),
+        "acl|setuser" => index > 2,
+        "config|set" if index > 2 && index % 2 == 1 => {
             let name = String::from_utf8_lossy(args.word(index - 1));
             Options::row(&name).is_some_and(|(_, row)| matches!(row.kind, Kind::Secret))
         }
         _ => false,
     }
+}
+
+/// The words without passwords, if there are any among them: what MONITOR and the slow log show.
+fn without_passwords(entry: &Entry, args: Args<'_>) -> Option<OwnedArgs> {
+    if !(0..args.len()).any(|index| is_secret(entry, args, index)) {
+        return None;
+    }
+    let shown = |(index, word)| {
+        if is_secret(entry, args, index) { b"(redacted)" as &[u8] } else { word }
+    };
+    Some(OwnedArgs::new(args.iter().enumerate().map(shown)))
 }
 
 /// Words as the slow log keeps them: at most 32, each at most 128 bytes.
@@ -256,10 +333,8 @@ fn shown_words(args: Args<'_>) -> Vec<Vec<u8>> {
     const BYTES: usize = 128;
     let shown = if args.len() > WORDS { WORDS - 1 } else { args.len() };
     let mut words: Vec<Vec<u8>> = Vec::with_capacity(shown + 1);
-    for (index, word) in args.iter().take(shown).enumerate() {
-        if is_secret(args, index) {
-            words.push(REDACTED.to_vec());
-        } else if word.len() > BYTES {
+    for word in args.iter().take(shown) {
+        if word.len() > BYTES {
             let more = format!("... ({} more bytes)", word.len() - BYTES);
             words.push([&word[..BYTES], more.as_bytes()].concat());
         } else {
@@ -293,27 +368,14 @@ pub fn quote(line: &mut Vec<u8>, word: &[u8]) {
 impl Host for Hub {
     fn admit(&mut self, session: &mut Session, entry: &Entry, args: Args<'_>) -> Result<(), Error> {
         let _ = args;
-        let flags = entry.command.flags;
-        let peer = self.peer();
-        if !peer.is_authenticated && !flags.has(NO_AUTH) {
-            return Err(Error::text("NOAUTH Authentication required."));
+        let result = self.check(session, entry);
+        if result.is_err() {
+            add(&self.counts().rejected[entry.index], 1);
         }
-        if !session.resp3 && peer.subscriptions() > 0 && !flags.has(SUBSCRIBED) {
-            let name = &entry.full_name;
-            return Err(Error::new(format!(
-                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
-                 RESET are allowed in this context"
-            )));
-        }
-        if flags.has(DENY_OOM) && !self.make_room(session, &mut Writer::new(false)) {
-            let counts = &self.counts().rejected[entry.index];
-            add(counts, 1);
-            return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
-        }
-        Ok(())
+        result
     }
 
-    fn allows_batch(&mut self, session: &Session) -> bool {
+    fn allows_batch(&mut self, _: &Session) -> bool {
         let options = &self.shared.options;
         let slow = options.number(const { index_of("slowlog-log-slower-than") });
         let quiet = self.shared.monitor_count.load(Ordering::Relaxed) == 0
@@ -322,10 +384,9 @@ impl Host for Hub {
             && !self.is_memory_short();
         self.started = Instant::now();
         let peer = self.peer();
-        quiet
-            && peer.is_authenticated
-            && peer.replies == Replies::On
-            && (session.resp3 || peer.subscriptions() == 0)
+        // A client that listens gets its own messages right behind the reply that belongs to them.
+        let listens = peer.subscriptions() > 0 || peer.client.monitor.load(Ordering::Relaxed);
+        quiet && peer.is_authenticated && peer.replies == Replies::On && !listens
     }
 
     fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u32) {
@@ -356,10 +417,15 @@ impl Host for Hub {
     }
 
     fn begin(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        let flags = entry.command.flags;
         if self.shared.monitor_count.load(Ordering::Relaxed) > 0
-            && !entry.command.flags.has(SKIP_MONITOR)
+            && !flags.has(SKIP_MONITOR)
+            && !flags.has(ADMIN)
         {
-            self.feed_monitors(session, args);
+            match without_passwords(entry, args) {
+                Some(shown) => self.feed_monitors(session, shown.args()),
+                None => self.feed_monitors(session, args),
+            }
         }
         self.started = Instant::now();
     }
@@ -383,7 +449,10 @@ impl Host for Hub {
         let slow = self.shared.options.number(const { index_of("slowlog-log-slower-than") });
         let microseconds = nanoseconds / 1000;
         if slow >= 0 && microseconds >= slow as u64 && !entry.command.flags.has(SKIP_SLOWLOG) {
-            self.note_slow(args, microseconds);
+            match without_passwords(entry, args) {
+                Some(shown) => self.note_slow(shown.args(), microseconds),
+                None => self.note_slow(args, microseconds),
+            }
         }
     }
 
@@ -392,10 +461,11 @@ impl Host for Hub {
         self.shared.records.add_error(error.message());
     }
 
-    fn settle(&mut self, session: &mut Session, out: &mut Writer, mut effects: Effects) {
-        for event in std::mem::take(&mut effects.events) {
-            self.publish_event(session, out, &event);
-        }
+    fn announce(&mut self, events: Vec<Event>) {
+        events.iter().for_each(|event| self.publish_event(event));
+    }
+
+    fn settle(&mut self, _: &mut Session, _: &mut Writer, mut effects: Effects) {
         if effects.frees_lazily && !effects.garbage.is_empty() {
             self.shared.free_later(std::mem::take(&mut effects.garbage));
         }

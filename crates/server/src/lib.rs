@@ -1,10 +1,12 @@
 //! The RESP server: event loops, connections, TLS, configuration, and the commands about them.
 
+pub mod access;
 pub mod admin;
 pub mod apply;
 pub mod client;
 pub mod conf_file;
 pub mod connection;
+pub mod families;
 pub mod histogram;
 pub mod hub;
 pub mod listener;
@@ -24,5 +26,7 @@ pub mod worker;
 #[cfg(test)]
 mod testing;
 
-/// The families of this crate.
-pub const FAMILIES: &[commands::command::Family] = admin::FAMILIES;
+/// The families of this crate: clients and channels, and the server itself.
+pub fn families() -> Vec<commands::command::Family> {
+    [families::FAMILIES, admin::FAMILIES].concat()
+}

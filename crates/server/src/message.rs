@@ -1,7 +1,7 @@
 //! What threads tell each other: each thread has a mailbox, and a waker that ends its poll.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use resp::Writer;
 
@@ -13,12 +13,11 @@ pub enum Message {
     Adopt(Box<Stream>, Arrived),
     /// The reply of a client that was blocked; it may go on.
     Served(u64, Box<Writer>),
-    /// Bytes for a client that listens: a published message, an invalidation, a MONITOR line.
-    /// In RESP2 and RESP3; the connection takes its own.
-    Push(u64, std::sync::Arc<Pushed>),
-    /// CLIENT KILL: close it, at once or (its own client) after the reply.
+    /// Bytes for clients that listen: a published message, an invalidation, a MONITOR line.
+    Push(Vec<u64>, Arc<Pushed>),
+    /// CLIENT KILL: close it.
     Kill(u64),
-    /// CLIENT UNBLOCK: end its wait, with an error or as if timed out.
+    /// CLIENT UNBLOCK has ended its wait: answer it with an error, or as if timed out.
     Unblock(u64, bool),
     /// CLIENT PAUSE ended: look at what waits.
     Unpause,
@@ -39,13 +38,31 @@ pub struct Arrived {
     pub is_tls: bool,
 }
 
-/// A message for subscribers, written once for all of them.
+/// A message for subscribers, written once for all of them; each takes its own protocol's form.
 #[derive(Debug)]
 pub struct Pushed {
     /// As RESP2 has it.
     pub resp2: Vec<u8>,
     /// As RESP3 has it.
     pub resp3: Vec<u8>,
+}
+
+impl Pushed {
+    /// A push message of these words.
+    pub fn new(words: &[&[u8]]) -> Pushed {
+        let write = |resp3| {
+            let mut writer = Writer::new(resp3);
+            writer.push(words.len());
+            words.iter().for_each(|word| writer.bulk(word));
+            writer.to_vec()
+        };
+        Pushed { resp2: write(false), resp3: write(true) }
+    }
+
+    /// The form for one protocol.
+    pub fn bytes(&self, resp3: bool) -> &[u8] {
+        if resp3 { &self.resp3 } else { &self.resp2 }
+    }
 }
 
 /// A thread's mailbox.

@@ -1,7 +1,12 @@
 //! Who listens to which channel: exact channels, patterns, and shard channels, for all threads.
+//!
+//! **Invariant:** a message is handed to its listeners' threads while the tables are read-locked:
+//! once a subscription has been taken back, no message for it is sent any more.
+//! **Invariant:** messages are handed over one after the other, so that all listeners see all
+//! messages in one order.
 
 use std::collections::HashMap;
-use std::sync::RwLock;
+use std::sync::{Mutex, RwLock};
 
 use commands::pattern;
 
@@ -27,6 +32,7 @@ pub struct Subscriptions {
     exact: RwLock<Lines>,
     patterns: RwLock<Lines>,
     shard: RwLock<Lines>,
+    order: Mutex<()>,
 }
 
 impl Subscriptions {
@@ -55,17 +61,30 @@ impl Subscriptions {
         }
     }
 
-    /// Those who listen to exactly this channel (or shard channel).
-    pub fn listeners(&self, kind: Channel, name: &[u8]) -> Vec<Subscriber> {
+    /// Calls `hand` for each line of those who listen to a channel (or shard channel), with the
+    /// pattern if it is by one. How many they are.
+    pub fn reach(
+        &self,
+        kind: Channel,
+        channel: &[u8],
+        mut hand: impl FnMut(Option<&[u8]>, &[Subscriber]),
+    ) -> usize {
         let lines = self.lines(kind).read().unwrap_or_else(|p| p.into_inner());
-        lines.get(name).cloned().unwrap_or_default()
-    }
-
-    /// Those who listen by a pattern, each with the pattern.
-    pub fn pattern_listeners(&self, channel: &[u8]) -> Vec<(Vec<u8>, Vec<Subscriber>)> {
-        let lines = self.patterns.read().unwrap_or_else(|p| p.into_inner());
-        let matching = lines.iter().filter(|(name, _)| pattern::matches(name, channel));
-        matching.map(|(name, line)| (name.clone(), line.clone())).collect()
+        let patterns = self.patterns.read().unwrap_or_else(|p| p.into_inner());
+        let line = lines.get(channel);
+        let matching: Vec<_> = patterns
+            .iter()
+            .filter(|(name, _)| kind == Channel::Exact && pattern::matches(name, channel))
+            .collect();
+        if line.is_none() && matching.is_empty() {
+            return 0;
+        }
+        let _order = self.order.lock().unwrap_or_else(|p| p.into_inner());
+        if let Some(line) = line {
+            hand(None, line);
+        }
+        matching.iter().for_each(|(name, line)| hand(Some(name), line));
+        line.map_or(0, Vec::len) + matching.iter().map(|(_, line)| line.len()).sum::<usize>()
     }
 
     /// The names of a kind that anybody listens to, each with how many do.

@@ -124,7 +124,7 @@ pub fn start(
     listeners.register(&polls[0])?;
     let freer = std::thread::Builder::new().name("free".into());
     freer.spawn(move || {
-        sys::register_thread();
+        let _registered = sys::register_thread();
         for garbage in garbage {
             let count = garbage.len();
             drop(garbage);

@@ -10,17 +10,27 @@ struct Counters {
     deallocated: *const AtomicU64,
 }
 
-// SAFETY: the counters live as long as their thread, and the threads that register never end
-// before the process does (`register_thread`'s contract); they are read as atomics.
+// SAFETY: the counters live as long as their thread, and are taken out of the list before it ends
+// (`Registered`); they are read as atomics.
 unsafe impl Send for Counters {}
 
 static THREADS: Mutex<Vec<Counters>> = Mutex::new(Vec::new());
 /// Bytes in use that no registered thread counts, set by [`calibrate`].
 static REST: AtomicU64 = AtomicU64::new(0);
 
-/// Adds this thread's allocations to [`used_memory`]. For threads that live as long as the
-/// process only.
-pub fn register_thread() {
+/// Keeps a thread's allocations in [`used_memory`]; to be dropped by that thread, at its end.
+pub struct Registered(*const AtomicU64);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut threads = THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        threads.retain(|thread| thread.allocated != self.0);
+    }
+}
+
+/// Adds this thread's allocations to [`used_memory`] for as long as the result lives.
+#[must_use]
+pub fn register_thread() -> Option<Registered> {
     let read = || {
         let allocated = tikv_jemalloc_ctl::thread::allocatedp::read().ok()?;
         let deallocated = tikv_jemalloc_ctl::thread::deallocatedp::read().ok()?;
@@ -31,9 +41,10 @@ pub fn register_thread() {
         };
         Some(Counters { allocated: pointer(allocated), deallocated: pointer(deallocated) })
     };
-    if let Some(counters) = read() {
-        THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(counters);
-    }
+    let counters = read()?;
+    let registered = Registered(counters.allocated);
+    THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(counters);
+    Some(registered)
 }
 
 fn counted() -> u64 {
@@ -138,9 +149,11 @@ pub fn allocator_name() -> String {
 
 /// Gives memory that the allocator keeps back to the system.
 pub fn purge() -> bool {
-    // `4096` stands for all arenas: `MALLCTL_ARENAS_ALL`.
+    // 4096 stands for all arenas: `MALLCTL_ARENAS_ALL`.
+    let name = c"arena.4096.purge";
+    let (none, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: this control takes no value and returns none.
-    unsafe { tikv_jemalloc_ctl::raw::write(b"arena.4096.purge\0", ()).is_ok() }
+    unsafe { tikv_jemalloc_sys::mallctl(name.as_ptr(), none, no_len, none, 0) == 0 }
 }
 
 /// Goes on in the background: a child, in a session of its own, without a terminal. Before any

@@ -29,7 +29,7 @@ impl Server {
         for (name, value) in set {
             options.set(name, &value.split(' ').collect::<Vec<_>>()).expect(name);
         }
-        let families = [commands::FAMILIES, crate::admin::FAMILIES].concat();
+        let families = [commands::FAMILIES, &crate::families()].concat();
         let (free_later, _) = mpsc::channel();
         let shared = Arc::new(Shared::new(Parts {
             core: Core { space: Keyspace::new(16, 1), registry: Registry::new(&families) },

@@ -14,22 +14,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use commands::command::{MAY_REPLICATE, WRITE};
-use commands::context::Session;
+use commands::command::{MAY_REPLICATE, NO_AUTH, WRITE};
+use commands::context::{Host, Session};
 use commands::engine::Turn;
+use commands::error::Error;
 use keyspace::keyspace::add;
 use keyspace::random::Random;
 use mio::{Events, Interest, Poll, Token};
-use resp::request::{Limits, Stop};
+use resp::request::{Limits, ProtocolError, Stop};
 use resp::{Args, Parser, Requests, Writer};
 
 use crate::client::Client;
 use crate::connection::{Connection, Peer, Replies, Socket, Stream, Unsent};
 use crate::hub::Hub;
 use crate::listener::Listeners;
-use crate::message::{Arrived, Message};
+use crate::message::{Arrived, Message, Pushed};
 use crate::options::index_of;
-use crate::pubsub::Channel;
+use crate::pubsub::{Channel, Subscriber};
 use crate::shared::Shared;
 
 /// The waker's token.
@@ -38,7 +39,10 @@ pub const WAKER: Token = Token(usize::MAX);
 pub const LISTENERS: usize = usize::MAX - 1024;
 /// Reads of one connection in one turn, at most.
 const ROUNDS: usize = 16;
-const READ_BYTES: usize = 64 * 1024;
+/// The read buffer of a thread.
+pub const READ_BYTES: usize = 64 * 1024;
+/// What a client may have sent unanswered before it has authenticated.
+const UNAUTHENTICATED_BYTES: i64 = 1 << 20;
 /// Commands parsed at a time.
 const COMMANDS: usize = 512;
 /// Replies are sent when they have grown to this.
@@ -75,8 +79,10 @@ pub struct Worker {
     deadlines: BinaryHeap<Reverse<(i64, u64)>>,
     /// Connections with more to read or run than one turn allows.
     unfinished: Vec<usize>,
-    /// Connections held back by CLIENT PAUSE.
-    paused: Vec<usize>,
+    /// Clients held back by CLIENT PAUSE.
+    paused: Vec<u64>,
+    /// Connections that have been pushed messages, to be sent when the mail has been read.
+    to_flush: Vec<usize>,
     ticked_ms: i64,
     cron_ms: i64,
 }
@@ -113,6 +119,7 @@ impl Worker {
             deadlines: BinaryHeap::new(),
             unfinished: Vec::new(),
             paused: Vec::new(),
+            to_flush: Vec::new(),
             ticked_ms: 0,
             cron_ms: 0,
         }
@@ -120,7 +127,7 @@ impl Worker {
 
     /// Runs until the server stops.
     pub fn run(mut self) {
-        crate::sys::register_thread();
+        let _registered = crate::sys::register_thread();
         let mut events = Events::with_capacity(1024);
         while !self.hub.shared.is_stopping.load(Ordering::Acquire) {
             let timeout = self.timeout();
@@ -140,6 +147,9 @@ impl Worker {
                             self.writable(index);
                         }
                         if event.is_readable() || event.is_read_closed() || event.is_error() {
+                            if event.is_read_closed() {
+                                self.read_closed(index);
+                            }
                             self.readable(index);
                         }
                     }
@@ -154,7 +164,7 @@ impl Worker {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.unfinished.is_empty() {
+        if !self.unfinished.is_empty() || !self.hub.mail.is_empty() {
             return Some(Duration::ZERO);
         }
         let now = self.hub.now_ms;
@@ -164,6 +174,10 @@ impl Worker {
         }
         if let Some(Reverse((deadline, _))) = self.deadlines.peek() {
             until = until.min(*deadline);
+        }
+        let pause = self.hub.shared.pause.until_ms.load(Ordering::Relaxed);
+        if pause != 0 && !self.paused.is_empty() {
+            until = until.min(pause);
         }
         Some(Duration::from_millis((until - now).clamp(0, SLEEP_MAX_MS) as u64))
     }
@@ -209,7 +223,7 @@ impl Worker {
         let client = Arc::new(Client {
             id: shared.next_client_id(),
             thread: self.hub.thread,
-            fd: index as i64 + 8,
+            fd: stream.socket.number().into(),
             addr: arrived.addr,
             laddr: arrived.laddr,
             is_unix: arrived.is_unix,
@@ -222,7 +236,7 @@ impl Worker {
         });
         client.rename(|names| names.user = "default".into());
         add(&self.hub.counts().connections, 1);
-        let needs_password = !shared.options.text(const { index_of("requirepass") }).is_empty();
+        let needs_password = crate::access::needs_password(&shared);
         let connection = Connection {
             stream,
             peer: Box::new(Peer::new(Arc::clone(&client), !needs_password)),
@@ -233,6 +247,12 @@ impl Worker {
             unsent: Unsent::default(),
             soft_limit_since_ms: 0,
             may_read: true,
+            read_closed: false,
+            is_broken: false,
+            is_held: false,
+            skips_wait: false,
+            error: None,
+            is_to_flush: false,
         };
         self.by_id.insert(client.id, index);
         self.connections[index] = Some(Box::new(connection));
@@ -243,12 +263,13 @@ impl Worker {
     fn close(&mut self, index: usize, mut connection: Box<Connection>) {
         let shared = Arc::clone(&self.hub.shared);
         let id = connection.session.id;
+        connection.stream.say_goodbye();
         let registry = self.poll.registry();
         let _ = match &mut connection.stream.socket {
             Socket::Tcp(socket) => registry.deregister(socket),
             Socket::Unix(socket) => registry.deregister(socket),
         };
-        let me = (self.hub.thread, id);
+        let me: Subscriber = (self.hub.thread, id);
         let peer = &connection.peer;
         for (kind, names) in [
             (Channel::Exact, &peer.channels),
@@ -261,13 +282,13 @@ impl Worker {
             crate::monitor::leave(&shared, me);
         }
         connection.session.forget_watches();
-        let was_blocked = connection.session.blocked.is_some();
         let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
         turn.tidy_watches(&mut connection.session);
-        turn.end_wait(&mut connection.session);
-        if was_blocked {
-            self.hub.counts().blocked.fetch_sub(1, Ordering::Relaxed);
+        if let Some(blocked) = connection.session.blocked.take() {
+            turn.abandon(&blocked);
+            self.end_block(&connection);
         }
+        self.end_hold(&mut connection);
         shared.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&id);
         shared.counts[self.hub.thread].clients.fetch_sub(1, Ordering::Relaxed);
         self.by_id.remove(&id);
@@ -281,14 +302,24 @@ impl Worker {
             return;
         };
         connection.may_read = true;
-        let open = self.serve(index, &mut connection);
+        let killed = connection.peer.client.killed.load(Ordering::Relaxed);
+        let open = !killed && self.serve(index, &mut connection);
         self.put_back(index, connection, open);
-        self.deliver_pushes();
+    }
+
+    /// The client has shut down its side, maybe together with its last commands: a short read does
+    /// not mean then that an event will tell of more.
+    fn read_closed(&mut self, index: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(index) {
+            connection.read_closed = true;
+        }
     }
 
     fn put_back(&mut self, index: usize, connection: Box<Connection>, open: bool) {
+        let client = &connection.peer.client;
+        client.closes.store(connection.peer.closes, Ordering::Relaxed);
         let done = connection.peer.closes && connection.is_flushed();
-        if !open || done || connection.peer.client.killed.load(Ordering::Relaxed) {
+        if !open || done || connection.is_broken || client.killed.load(Ordering::Relaxed) {
             return self.close(index, connection);
         }
         self.connections[index] = Some(connection);
@@ -302,17 +333,18 @@ impl Worker {
                 break;
             }
             match self.read(connection) {
-                Ok(0) => return false,
+                Ok(0) => return ended(connection),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     connection.may_read = false;
                 }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
             if self.finish_output(connection).is_err() {
                 return false;
             }
-            if !connection.may_read || connection.peer.closes {
+            if !connection.may_read {
                 break;
             }
         }
@@ -321,12 +353,18 @@ impl Worker {
 
     /// Reads once and runs what is complete. The number of bytes read.
     fn read(&mut self, connection: &mut Connection) -> io::Result<usize> {
+        if connection.peer.closes {
+            // What comes behind QUIT is read, so that closing does not reset the connection under
+            // the replies, and thrown away.
+            return connection.stream.read(&mut self.buffer);
+        }
         let waits = connection.session.blocked.is_some() || !connection.queue.is_empty();
         if let Some((block, missing)) = connection.parser.block_to_fill() {
             let before = block.len();
             let result = (&mut connection.stream).take(missing as u64).read_to_end(block);
             let count = block.len() - before;
             self.count_input(connection, count);
+            self.check_input_limit(connection)?;
             if count == missing && !waits {
                 self.run_input(connection, 0);
             } else if count == 0 || result.is_err() {
@@ -340,13 +378,12 @@ impl Worker {
         }
         self.buffer[..kept].copy_from_slice(&connection.input);
         let count = connection.stream.read(&mut self.buffer[kept..])?;
-        if connection.stream.drains_on_short_read() && count < READ_BYTES - kept {
-            connection.may_read = false;
-        }
+        note_drained(connection, count < READ_BYTES - kept);
         self.count_input(connection, count);
         if count > 0 {
             connection.input.clear();
             self.run_input(connection, kept + count);
+            self.check_input_limit(connection)?;
         }
         Ok(count)
     }
@@ -354,19 +391,29 @@ impl Worker {
     /// Reads to the end of what is kept already: a long command, or input behind one that waits.
     fn read_behind(&mut self, connection: &mut Connection, waits: bool) -> io::Result<usize> {
         let count = connection.stream.read(&mut self.buffer)?;
-        if connection.stream.drains_on_short_read() && count < READ_BYTES {
-            connection.may_read = false;
-        }
+        note_drained(connection, count < READ_BYTES);
         self.count_input(connection, count);
         connection.input.extend_from_slice(&self.buffer[..count]);
-        let max = self.hub.shared.options.number(const { index_of("client-query-buffer-limit") });
-        if connection.input_bytes() as i64 > max {
-            return Err(io::Error::other("the client sent more than client-query-buffer-limit"));
-        }
+        self.check_input_limit(connection)?;
         if count > 0 && !waits {
             self.run_kept(connection);
         }
         Ok(count)
+    }
+
+    /// Ends a client that has more unanswered input than the options allow, or much of it before
+    /// it has shown who it is.
+    fn check_input_limit(&self, connection: &Connection) -> io::Result<()> {
+        let options = &self.hub.shared.options;
+        let max = options.number(const { index_of("client-query-buffer-limit") });
+        let bytes = connection.input_bytes() as i64;
+        // Offsets in what has arrived of a command have 32 bits: see `resp::request`.
+        let too_much = bytes > max.min(i64::from(u32::MAX / 2))
+            || bytes > UNAUTHENTICATED_BYTES && !connection.peer.is_authenticated;
+        if too_much {
+            return Err(io::Error::other("the client sent more than client-query-buffer-limit"));
+        }
+        Ok(())
     }
 
     fn count_input(&self, connection: &Connection, count: usize) {
@@ -411,21 +458,26 @@ impl Worker {
         loop {
             let limits = self.limits(connection);
             requests.clear();
+            // One by one until AUTH has run: what follows it has other limits.
+            let count = if limits.unauthenticated { 1 } else { COMMANDS };
             let input = &input[used..];
-            let (taken, stop) = connection.parser.parse(input, limits, COMMANDS, &mut requests);
+            let (taken, stop) = connection.parser.parse(input, limits, count, &mut requests);
             let ran = self.run_requests(connection, &requests, input);
             used += taken;
-            if connection.peer.closes || ran == Ran::Waits {
+            if connection.peer.closes {
+                break;
+            }
+            if ran == Ran::Waits {
+                if let Stop::Error(error) = stop {
+                    connection.error = Some(error);
+                }
                 break;
             }
             match stop {
                 Stop::Commands => {}
                 Stop::Input => break,
                 Stop::Error(error) => {
-                    let text = format!("ERR {}", error.text());
-                    self.hub.shared.records.add_error(&text);
-                    self.out.error(&text);
-                    connection.peer.closes = true;
+                    self.refuse_input(connection, error);
                     break;
                 }
             }
@@ -433,6 +485,14 @@ impl Worker {
         requests.clear();
         self.requests = requests;
         used
+    }
+
+    /// Answers input that makes no sense; the connection is closed.
+    fn refuse_input(&mut self, connection: &mut Connection, error: ProtocolError) {
+        let text = format!("ERR {}", error.text());
+        self.hub.shared.records.add_error(&text);
+        self.out.error(&text);
+        connection.peer.closes = true;
     }
 
     fn limits(&self, connection: &Connection) -> Limits {
@@ -456,8 +516,7 @@ impl Worker {
             if connection.peer.closes {
                 return Ran::All;
             }
-            let one = self.takes_one(connection);
-            if one || self.is_held_back(connection, requests.command(index, input)) {
+            if self.takes_one(connection) {
                 if !self.run_one(connection, requests.command(index, input)) {
                     self.queue_rest(connection, requests, input, index);
                     return Ran::Waits;
@@ -475,11 +534,17 @@ impl Worker {
                 self.queue_rest(connection, requests, input, index);
                 return Ran::Waits;
             }
-            if self.out.len() >= FLUSH_BYTES && self.finish_output(connection).is_err() {
-                connection.peer.closes = true;
-            }
+            self.flush_much(connection);
         }
         Ran::All
+    }
+
+    /// Sends what has been written if it is much.
+    fn flush_much(&mut self, connection: &mut Connection) {
+        if self.out.len() >= FLUSH_BYTES && self.finish_output(connection).is_err() {
+            connection.is_broken = true;
+            connection.peer.closes = true;
+        }
     }
 
     fn queue_rest(
@@ -506,9 +571,9 @@ impl Worker {
             return false;
         }
         let Ok(entry) = self.hub.shared.core.registry.find(args) else { return false };
-        if matches!(entry.command.name, "CLIENT" | "UNPAUSE")
-            || entry.full_name.starts_with("client|")
-        {
+        // Redis holds this one back as well, and nobody can end the pause then.
+        let ends_it = entry.full_name == "client|unpause";
+        if ends_it || !(connection.peer.is_authenticated || entry.command.flags.has(NO_AUTH)) {
             return false;
         }
         if pause.all.load(Ordering::Relaxed) {
@@ -524,38 +589,49 @@ impl Worker {
             "EXEC" => {
                 multi.is_some_and(|multi| multi.queue.iter().any(|(index, _)| writes(*index)))
             }
-            _ => multi.is_none() && writes(entry.index),
+            _ => writes(entry.index),
         }
     }
 
     /// Runs one command, with the rules of CLIENT REPLY and CLIENT PAUSE; false if it is held back.
     fn run_one(&mut self, connection: &mut Connection, args: Args<'_>) -> bool {
         if self.is_held_back(connection, args) {
-            if let Some(index) = self.by_id.get(&connection.session.id) {
-                self.paused.push(*index);
-            }
+            self.hold(connection);
             return false;
         }
         let shared = Arc::clone(&self.hub.shared);
         let mark = self.out.bytes().len();
+        let before = connection.peer.replies;
+        if before == Replies::Skip {
+            connection.peer.replies = Replies::On;
+        }
         self.lend(connection);
         let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
         turn.run(&mut connection.session, &mut self.out, args);
-        self.take_back(connection);
-        let peer = &mut connection.peer;
-        match peer.replies {
-            Replies::On => {}
-            Replies::Off => self.out.truncate(mark),
-            Replies::SkipNext => {
-                self.out.truncate(mark);
-                peer.replies = Replies::Skip;
-            }
-            Replies::Skip => {
-                self.out.truncate(mark);
-                peer.replies = Replies::On;
-            }
+        let skips = before == Replies::Skip;
+        let off = before == Replies::Off && self.hub.peer().replies == Replies::Off;
+        if skips || off {
+            self.out.truncate(mark);
         }
+        connection.skips_wait = skips && connection.session.blocked.is_some();
+        self.take_back(connection);
         true
+    }
+
+    /// Makes a client wait for the end of CLIENT PAUSE.
+    fn hold(&mut self, connection: &mut Connection) {
+        self.paused.push(connection.session.id);
+        if !std::mem::replace(&mut connection.is_held, true) {
+            connection.peer.client.blocked.store(true, Ordering::Relaxed);
+            self.hub.counts().blocked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn end_hold(&mut self, connection: &mut Connection) {
+        if std::mem::replace(&mut connection.is_held, false) {
+            connection.peer.client.blocked.store(false, Ordering::Relaxed);
+            self.hub.counts().blocked.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Gives the connection's part to the hub while its commands run.
@@ -566,27 +642,39 @@ impl Worker {
     }
 
     fn take_back(&mut self, connection: &mut Connection) {
+        self.hub.write_own(&connection.session, &mut self.out);
         connection.peer = self.hub.peer.take().expect("lent before");
-        let client = &connection.peer.client;
-        let session = &connection.session;
-        client.db.store(session.db as u32, Ordering::Relaxed);
-        client.resp3.store(session.resp3, Ordering::Relaxed);
-        let multi = session.multi.as_ref().map_or(-1, |multi| multi.queue.len() as i64);
-        client.multi.store(multi, Ordering::Relaxed);
-        client.watched.store(session.watched.len() as u32, Ordering::Relaxed);
+        connection.peer.client.note(&connection.session);
     }
 
     fn note_blocked(&mut self, connection: &Connection) {
         let Some(blocked) = &connection.session.blocked else { return };
-        connection.peer.client.blocked.store(true, Ordering::Relaxed);
+        connection.peer.client.wait(Some(Arc::clone(&blocked.waiter)));
         self.hub.counts().blocked.fetch_add(1, Ordering::Relaxed);
         if let Some(deadline) = blocked.block.deadline_ms {
+            self.tidy_deadlines();
             self.deadlines.push(Reverse((deadline, connection.session.id)));
         }
     }
 
+    /// Forgets the deadlines of waits that have ended, when there are many: a wait that is served
+    /// leaves its deadline behind, which may be far away.
+    fn tidy_deadlines(&mut self) {
+        if self.deadlines.len() < 1024.max(4 * self.by_id.len()) {
+            return;
+        }
+        let open = self.connections.iter().flatten().filter_map(|connection| {
+            let deadline = connection.session.blocked.as_ref()?.block.deadline_ms?;
+            Some(Reverse((deadline, connection.session.id)))
+        });
+        self.deadlines = open.collect();
+    }
+
     /// Goes on with a connection whose wait is over: first what is queued, then what is kept.
     fn resume(&mut self, connection: &mut Connection) {
+        if connection.session.blocked.is_some() {
+            return;
+        }
         while let Some(args) = connection.queue.pop_front() {
             if connection.peer.closes {
                 return;
@@ -597,8 +685,12 @@ impl Worker {
             if connection.session.blocked.is_some() {
                 return self.note_blocked(connection);
             }
+            self.flush_much(connection);
         }
-        self.run_kept(connection);
+        match connection.error.take() {
+            Some(error) => self.refuse_input(connection, error),
+            None => self.run_kept(connection),
+        }
     }
 
     // Writing.
@@ -616,7 +708,9 @@ impl Worker {
         let counts = self.hub.counts();
         add(&counts.output_bytes, len);
         add(&counts.writes, 1);
-        add(&connection.peer.client.total_out, len);
+        let client = &connection.peer.client;
+        add(&client.total_out, len);
+        client.last_ms.store(self.hub.now_ms, Ordering::Relaxed);
         let sent = connection.send(&self.out);
         self.out.clear();
         sent?;
@@ -659,15 +753,28 @@ impl Worker {
         self.put_back(index, connection, open);
     }
 
-    /// Hands messages of this thread's commands to this thread's listeners.
-    fn deliver_pushes(&mut self) {
-        while !self.hub.pushes.is_empty() {
-            for (id, pushed) in std::mem::take(&mut self.hub.pushes) {
-                self.with_client(id, |worker, connection| {
-                    let resp3 = connection.session.resp3;
-                    worker.out.raw(if resp3 { &pushed.resp3 } else { &pushed.resp2 });
-                });
-            }
+    /// Puts a message behind what a client is to be sent.
+    fn push(&mut self, id: u64, pushed: &Pushed) {
+        let Some(index) = self.by_id.get(&id).copied() else { return };
+        let Some(connection) = &mut self.connections[index] else { return };
+        let bytes = pushed.bytes(connection.session.resp3);
+        connection.push(bytes);
+        add(&connection.peer.client.total_out, bytes.len() as u64);
+        add(&self.hub.shared.counts[self.hub.thread].output_bytes, bytes.len() as u64);
+        if !std::mem::replace(&mut connection.is_to_flush, true) {
+            self.to_flush.push(index);
+        }
+        if connection.unsent_bytes() >= FLUSH_BYTES {
+            self.flush(index);
+        }
+    }
+
+    /// Sends a connection's pushed messages.
+    fn flush(&mut self, index: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(index) {
+            connection.is_to_flush = false;
+            connection.peer.client.last_ms.store(self.hub.now_ms, Ordering::Relaxed);
+            self.writable(index);
         }
     }
 
@@ -683,16 +790,14 @@ impl Worker {
     // Mail.
 
     fn read_mail(&mut self) {
-        let shared = Arc::clone(&self.hub.shared);
-        let Some(mailboxes) = shared.mailboxes.get() else { return };
-        for message in mailboxes[self.hub.thread].take() {
+        self.hub.fetch_mail();
+        // What is sent here while this mail is read waits for the next turn.
+        for _ in 0..self.hub.mail.len() {
+            let Some(message) = self.hub.mail.pop_front() else { break };
             match message {
                 Message::Adopt(stream, arrived) => self.adopt(*stream, arrived),
                 Message::Served(id, out) => self.served(id, &out),
-                Message::Push(id, pushed) => {
-                    self.hub.pushes.push((id, pushed));
-                    self.deliver_pushes();
-                }
+                Message::Push(ids, pushed) => ids.iter().for_each(|id| self.push(*id, &pushed)),
                 Message::Kill(id) => self.with_client(id, |_, connection| {
                     connection.peer.client.killed.store(true, Ordering::Relaxed);
                 }),
@@ -700,6 +805,9 @@ impl Worker {
                 Message::Unpause => self.unpause(),
                 Message::Stop => {}
             }
+        }
+        for index in std::mem::take(&mut self.to_flush) {
+            self.flush(index);
         }
     }
 
@@ -710,18 +818,20 @@ impl Worker {
             let shared = Arc::clone(&worker.hub.shared);
             turn(&shared.core, &mut worker.hub, &mut worker.random).leave_lines(&blocked);
             worker.end_block(connection);
-            worker.out.append(reply);
+            if !connection.is_mute() {
+                worker.out.append(reply);
+            }
             worker.resume(connection);
         });
-        self.deliver_pushes();
     }
 
     fn end_block(&mut self, connection: &Connection) {
-        connection.peer.client.blocked.store(false, Ordering::Relaxed);
+        connection.peer.client.wait(None);
         self.hub.counts().blocked.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Ends a wait: at its timeout, or by CLIENT UNBLOCK (`Some`: whether with an error).
+    /// Ends a wait at its timeout, or answers one that CLIENT UNBLOCK has ended (`Some`: whether
+    /// with an error).
     fn unblock(&mut self, id: u64, forced: Option<bool>) {
         self.with_client(id, |worker, connection| {
             let deadline =
@@ -731,30 +841,35 @@ impl Worker {
             }
             let shared = Arc::clone(&worker.hub.shared);
             let mut turn = turn(&shared.core, &mut worker.hub, &mut worker.random);
-            let Some(blocked) = turn.end_wait(&mut connection.session) else { return };
+            let ended = match forced {
+                None => turn.end_wait(&mut connection.session),
+                Some(_) => connection.session.blocked.take().inspect(|it| turn.leave_lines(it)),
+            };
+            let Some(blocked) = ended else { return };
             worker.end_block(connection);
             worker.out.set_resp3(connection.session.resp3);
+            let mark = worker.out.bytes().len();
             if forced == Some(true) {
-                worker.out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+                let text = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+                worker.hub.error(&Error::text(text));
+                worker.out.error(text);
             } else {
                 (blocked.block.on_timeout)(&mut worker.out);
             }
+            if connection.is_mute() {
+                worker.out.truncate(mark);
+            }
             worker.resume(connection);
         });
-        self.deliver_pushes();
     }
 
     fn unpause(&mut self) {
-        for index in std::mem::take(&mut self.paused) {
-            let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take)
-            else {
-                continue;
-            };
-            self.resume(&mut connection);
-            let open = self.finish_output(&mut connection).is_ok();
-            self.put_back(index, connection, open);
+        for id in std::mem::take(&mut self.paused) {
+            self.with_client(id, |worker, connection| {
+                worker.end_hold(connection);
+                worker.resume(connection);
+            });
         }
-        self.deliver_pushes();
     }
 
     // Time.
@@ -767,14 +882,14 @@ impl Worker {
         }
         self.ticked_ms = now;
         let shared = Arc::clone(&self.hub.shared);
-        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) {
+        let is_paused = shared.pause.until_ms.load(Ordering::Relaxed) > now;
+        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_paused {
             let mut session = Session::new(0);
             let mut out = Writer::new(false);
             let started = Instant::now();
             let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
             turn.expire_due(&mut session, &mut out, EXPIRE_MAX);
             self.hub.note_event("expire-cycle", started.elapsed().as_nanos() as u64);
-            self.deliver_pushes();
         }
         while let Some(Reverse((deadline, id))) = self.deadlines.peek().copied() {
             if deadline > now {
@@ -785,7 +900,9 @@ impl Worker {
         }
         let until = shared.pause.until_ms.load(Ordering::Relaxed);
         if until != 0 && until <= now {
-            shared.pause.until_ms.store(0, Ordering::Relaxed);
+            // Unless another thread has just begun a new pause.
+            let (ordering, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            let _ = shared.pause.until_ms.compare_exchange(until, 0, ordering, failed);
         }
         if !self.paused.is_empty() && shared.pause.until_ms.load(Ordering::Relaxed) == 0 {
             self.unpause();
@@ -804,18 +921,33 @@ impl Worker {
         }
         let timeout_ms = shared.options.number(const { index_of("timeout") }) * 1000;
         for index in 0..self.connections.len() {
-            let Some(connection) = &self.connections[index] else { continue };
+            let Some(mut connection) = self.connections[index].take() else { continue };
             let client = &connection.peer.client;
             client.input_bytes.store(connection.input_bytes() as u64, Ordering::Relaxed);
             let idle_ms = self.hub.now_ms - client.last_ms.load(Ordering::Relaxed);
-            let exempt =
-                connection.session.blocked.is_some() || connection.peer.subscriptions() > 0;
+            let exempt = client.blocked.load(Ordering::Relaxed)
+                || client.monitor.load(Ordering::Relaxed)
+                || connection.peer.subscriptions() > 0;
             let is_idle = timeout_ms > 0 && idle_ms > timeout_ms && !exempt;
-            if is_idle || client.killed.load(Ordering::Relaxed) {
-                let connection = self.connections[index].take().expect("just seen");
-                self.close(index, connection);
-            }
+            let is_slow = connection.soft_limit_since_ms != 0
+                && self.check_output_limits(&mut connection).is_err();
+            self.put_back(index, connection, !is_idle && !is_slow);
         }
+    }
+}
+
+/// The client has shut down its side. It still gets its replies, but no answer to what waits.
+fn ended(connection: &mut Connection) -> bool {
+    let waits = connection.session.blocked.is_some() || !connection.queue.is_empty();
+    connection.peer.closes = true;
+    connection.may_read = false;
+    !waits && !connection.is_flushed()
+}
+
+/// After a read that did not fill its buffer: nothing is left, and an event will tell of more.
+fn note_drained(connection: &mut Connection, was_short: bool) {
+    if was_short && connection.stream.drains_on_short_read() && !connection.read_closed {
+        connection.may_read = false;
     }
 }
 

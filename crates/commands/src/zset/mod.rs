@@ -22,28 +22,28 @@ use keyspace::value::Value;
 use resp::{Args, Writer, number};
 
 use crate::command::{
-    BLOCKING, Command, DENY_OOM, FAST, Family, Flags, Group, KeySpec, NO_SCRIPT, OW, READONLY, RM,
-    RO, RO_META, RW, RW_TAKE, RW_UPDATE, WRITE, at, counted, first, range as words_from,
+    BLOCKING, Command, DENY_OOM, FAST, Family, Flags, Group, KeySpec, OW, READONLY, RM, RO,
+    RO_META, RW, RW_TAKE, RW_UPDATE, WRITE, at, counted, first, range as words_from,
 };
 use crate::context::Context;
 use crate::elements::{self, Draw, ScanReply, empty_scan};
 use crate::error::Error;
-use crate::words::{cursor, is, scan_options};
+use crate::words::{Scanned, cursor, is, scan_options};
 
 const READ_FAST: Flags = READONLY.with(FAST);
 const WRITE_FAST: Flags = WRITE.with(FAST);
 const WRITE_MORE: Flags = WRITE.with(DENY_OOM);
 const ADD: Flags = WRITE_MORE.with(FAST);
 const BLOCK: Flags = WRITE.with(BLOCKING);
-const BLOCK_FAST: Flags = BLOCK.with(FAST).with(NO_SCRIPT);
+const BLOCK_FAST: Flags = BLOCK.with(FAST);
 const STORE_KEYS: &[KeySpec] = &[first(OW), counted(2, RO)];
 
 const LOG: &str = "O(log(N)), N = members";
 const RANGE_COST: &str = "O(log(N)+M), N = members, M = members of the range";
 const POP_COST: &str = "O(M*log(N)), N = members, M = members popped";
 const UNION_COST: &str = "O(N)+O(M*log(M)), N = members of all sets, M = members of the result";
-const INTER_COST: &str = "O(N*K)+O(M*log(M)), N = members of the smallest of K sets, M = members of \
-                          the result";
+const INTER_COST: &str = "O(N*K)+O(M*log(M)), N = members of the smallest of K sets, M = members \
+                          of the result";
 const DIFF_COST: &str = "O(N*K)+O(M*log(M)), N = members of the first of K sets, M = members of \
                          the result";
 
@@ -146,6 +146,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns random members of a sorted set.",
             complexity: "O(M), M = members returned",
             since: "6.2.0",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -153,10 +154,11 @@ pub const FAMILY: Family = Family {
             run: zscan,
             flags: READONLY,
             keys: &[first(RO)],
-            usage: "key cursor [MATCH pattern] [COUNT count]",
+            usage: "key cursor [MATCH pattern] [COUNT count] [NOSCORES]",
             summary: "Goes through the members of a sorted set, step by step.",
             complexity: "O(1) a call, O(N) for all N members",
             since: "2.8.0",
+            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -212,6 +214,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set by rank, the largest first.",
             complexity: RANGE_COST,
             since: "1.2.0",
+            deprecated: Some(("6.2.0", "ZRANGE with REV")),
             ..Command::DEFAULT
         },
         Command {
@@ -223,6 +226,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set by score.",
             complexity: RANGE_COST,
             since: "1.0.5",
+            deprecated: Some(("6.2.0", "ZRANGE with BYSCORE")),
             ..Command::DEFAULT
         },
         Command {
@@ -234,6 +238,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set by score, the largest first.",
             complexity: RANGE_COST,
             since: "2.2.0",
+            deprecated: Some(("6.2.0", "ZRANGE with REV and BYSCORE")),
             ..Command::DEFAULT
         },
         Command {
@@ -245,6 +250,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set of one score by string.",
             complexity: RANGE_COST,
             since: "2.8.9",
+            deprecated: Some(("6.2.0", "ZRANGE with BYLEX")),
             ..Command::DEFAULT
         },
         Command {
@@ -256,6 +262,7 @@ pub const FAMILY: Family = Family {
             summary: "Returns members of a sorted set of one score by string, the largest first.",
             complexity: RANGE_COST,
             since: "2.8.9",
+            deprecated: Some(("6.2.0", "ZRANGE with REV and BYLEX")),
             ..Command::DEFAULT
         },
         Command {
@@ -623,10 +630,7 @@ fn zrandmember(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 
 fn zscan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let from = cursor(args.word(2))?;
-    let options = scan_options(args, 3)?;
-    if options.no_values || options.kind.is_some() {
-        return Err(Error::SYNTAX);
-    }
+    let options = scan_options(args, 3, Scanned::Zset)?;
     let Some(set) = cx.keys.zset(args.word(1))? else {
         empty_scan(cx.out);
         return Ok(());
@@ -636,7 +640,7 @@ fn zscan(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let next = set.scan(from, options.count, |member, score| {
         text.clear();
         number::write_double(&mut text, score);
-        reply.add(member, Some(Element::Str(&text)));
+        reply.add(member, (!options.only_names).then_some(Element::Str(&text)));
     });
     reply.finish(cx.out, next);
     Ok(())

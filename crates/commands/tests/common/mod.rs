@@ -8,7 +8,7 @@ use forebay_commands::FAMILIES;
 use forebay_commands::context::{Deliver, Host, Session};
 use forebay_commands::engine::{Core, Turn};
 use forebay_commands::registry::Registry;
-use keyspace::effects::{Effects, class};
+use keyspace::effects::{Event, class};
 use keyspace::keyspace::{CommitLog, Keyspace};
 use keyspace::random::Random;
 use resp::{OwnedArgs, Writer};
@@ -39,8 +39,8 @@ struct Recorder {
 }
 
 impl Host for Recorder {
-    fn settle(&mut self, _session: &mut Session, _out: &mut Writer, effects: Effects) {
-        for event in effects.events {
+    fn announce(&mut self, events: Vec<Event>) {
+        for event in events {
             let key = String::from_utf8_lossy(&event.key).into_owned();
             self.events.push(format!("{} {key}", event.name));
         }

@@ -1,4 +1,5 @@
-//! One word for a collection: a [`Packed`] block while it is small, a box of something larger after.
+//! One word for a collection: a [`Packed`] block while it is small, a box of something larger
+//! after.
 //!
 //! ```text
 //!   ...............................000   address of a packed block
@@ -92,7 +93,7 @@ impl<T> Compact<T> {
     #[inline]
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
         if self.is_small() {
-            // SAFETY: as in `view`; a block's address keeps its lowest bit 0 whatever happens to it.
+            // SAFETY: as in `view`; a block's address is 8-aligned whatever happens to it.
             let packed = unsafe { &mut *std::ptr::from_mut(&mut self.word).cast::<Packed>() };
             ViewMut::Small(packed)
         } else {

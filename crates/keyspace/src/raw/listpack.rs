@@ -11,8 +11,8 @@
 //!  11110001 .. 11110100        integer of 2, 3, 4 or 8 bytes, little-endian
 //! ```
 //!
-//! The backlen holds the bytes of head and data, so that elements can be read from the right: groups
-//! of seven bits, the most significant first, every byte but the first with its top bit set.
+//! The backlen holds the bytes of head and data, so that elements can be read from the right:
+//! groups of seven bits, the most significant first, all but the first with their top bit set.
 //!
 //! Everything here is safe code that never reads outside its slice: an offset that is not the start
 //! of an element gives nonsense or a panic, never more.

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! The elements are Redis's ([`listpack`]); the headers are ours. A [`Packed`] is as tight as can
-//! be: eight bytes to hold, a header of six, no end mark, and no capacity, because the block always
-//! has exactly the size that jemalloc would give anyway ([`size_class`]), so that most insertions need
-//! no call to the allocator. A `Node` (`node.rs`) is a part of a long list: it has room at both
-//! ends, so that a push at either end moves nothing.
+//! be: eight bytes to hold, a header of six, no end mark, and no capacity, because the block
+//! always has exactly the size that jemalloc would give anyway ([`size_class`]), so that most
+//! insertions need no call to the allocator. A `Node` (`node.rs`) is a part of a long list: it has
+//! room at both ends, so that a push at either end moves nothing.
 //!
 //! Places in a block are byte offsets into [`Block::bytes`]. A wrong offset gives nonsense or a
 //! panic; it never reads or writes outside of the block.
@@ -195,7 +195,7 @@ impl<S: Storage> Block<S> {
         self.insert_encoded(offset, &[Encoded::element(value)]);
     }
 
-    /// Puts two elements, `first` then `second`, before the one at `offset`, moving what follows once.
+    /// Puts two elements before the one at `offset`, moving what follows once.
     #[inline]
     pub fn insert_pair(&mut self, offset: usize, first: Element, second: Element) {
         self.insert_encoded(offset, &[Encoded::element(first), Encoded::element(second)]);

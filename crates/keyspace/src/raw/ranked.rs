@@ -93,6 +93,18 @@ impl Ranked {
         found.map(|item| handle(&item))
     }
 
+    /// Asks the processor for the line where the search for a member with this hash starts.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        self.table.prefetch(hash);
+    }
+
+    /// Asks the processor for the member that this hash most likely means.
+    #[inline]
+    pub fn prefetch_member(&self, hash: u64) {
+        self.table.prefetch_item(hash);
+    }
+
     /// The member's score.
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         self.find(member).map(|item| item.score())

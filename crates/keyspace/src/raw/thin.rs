@@ -8,7 +8,8 @@
 //!  a length: one byte below 255, else 255 and four bytes, little-endian
 //! ```
 //!
-//! A member of 16 bytes takes 17, which jemalloc gives as 24; a `Box<[u8]>` would add 8 in the table.
+//! A member of 16 bytes takes 17, which jemalloc gives as 24; a `Box<[u8]>` would add 8 in the
+//! table.
 //!
 //! **Invariant:** the block's size follows from its lengths; its name never changes, so neither
 //! does its hash.

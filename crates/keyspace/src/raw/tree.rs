@@ -12,7 +12,7 @@
 //! A full leaf gives to a neighbour before it is split, and items that come in order leave full
 //! leaves behind: the tree takes about 20 bytes an item, filled at random, 17 in order.
 //!
-//! **Invariant:** a separator *is* the first item of its child, so no handle here outlives its item.
+//! **Invariant:** a separator *is* the first item of its child, so no handle outlives its item.
 //! **Invariant:** no node but an empty tree's root is empty; all leaves are at one depth.
 //!
 //! The code of this file is safe: it reads items by handles, whose makers answer for them.

@@ -1,7 +1,7 @@
 //! A hash of field names and values: a listpack, then a hash table.
 //!
 //! ```text
-//!   listpack    | field | value | field | value | ...    up to 128 fields, strings of up to 64 bytes
+//!   listpack    | field | value | field | value | ...    up to 512 fields of up to 64 bytes
 //!   hashtable   thin pairs, name and value in one allocation
 //! ```
 //!
@@ -125,6 +125,22 @@ impl Hash {
                 .table
                 .find(hasher::hash(field), |other| other.name() == field)
                 .map(|field| Element::Str(field.into_parts().1)),
+        }
+    }
+
+    /// Asks the processor for the line where the search for a field with this hash starts.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        if let View::Large(fields) = self.0.view() {
+            fields.table.prefetch(hash);
+        }
+    }
+
+    /// Asks the processor for the field that this hash most likely means.
+    #[inline]
+    pub fn prefetch_field(&self, hash: u64) {
+        if let View::Large(fields) = self.0.view() {
+            fields.table.prefetch_item(hash);
         }
     }
 

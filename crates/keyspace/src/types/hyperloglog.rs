@@ -14,8 +14,8 @@
 //!
 //! The cardinality is the last count; its top bit says that the registers have changed since. An
 //! element's hash (MurmurHash64A) gives 14 bits of register index and, by its trailing zeros, the
-//! value that the register is raised to. A sparse string becomes dense when a value above 32 or more
-//! than `hll-sparse-max-bytes` are needed.
+//! value that the register is raised to. A sparse string becomes dense when a value above 32 or
+//! more than `hll-sparse-max-bytes` are needed.
 //!
 //! The count is Otmar Ertl's estimator ("New cardinality estimation algorithms for HyperLogLog
 //! sketches", arXiv:1702.01284), as in Redis since 5.0.

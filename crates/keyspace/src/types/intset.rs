@@ -4,9 +4,9 @@
 //!   | mark | integer | integer | ...    ascending, 2, 4 or 8 bytes each, little-endian
 //! ```
 //!
-//! Width and growth are Redis's intset: all integers have the width that the widest one ever needed.
-//! The mark says the width; no listpack element starts with such a byte, so a set tells an intset from
-//! a listpack by looking at the block's first byte and needs no field for that.
+//! Width and growth are Redis's intset: all integers have the width that the widest one ever
+//! needed. The mark says the width; no listpack element starts with such a byte, so a set tells an
+//! intset from a listpack by the block's first byte and needs no field for that.
 //!
 //! **Invariant:** strictly ascending; the bytes after the mark are a multiple of the width.
 
@@ -150,7 +150,7 @@ pub fn remove(packed: &mut Packed, number: i64) -> bool {
     true
 }
 
-/// Rewrites the block with `wanted` bytes an integer and adds `number`, which is outside of all others.
+/// Rewrites the block with `wanted` bytes an integer and adds `number`, which is beyond all others.
 fn widen(packed: &mut Packed, wanted: usize, number: i64) {
     let Some(ints) = Ints::of(packed) else {
         return;

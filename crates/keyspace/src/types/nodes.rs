@@ -4,9 +4,9 @@
 //!   | node | node | node |     a ring buffer of nodes, each a block of elements
 //! ```
 //!
-//! A node takes elements up to `list-max-listpack-size`; what does not fit begins a new one, next to
-//! the end where it was pushed, or after a split where it was inserted. An element larger than the
-//! limit has a node of its own.
+//! A node takes elements up to `list-max-listpack-size`; what does not fit begins a new one, at
+//! the end where it was pushed, or after a split where it was inserted. An element larger than
+//! the limit has a node of its own.
 //!
 //! **Invariant:** as in [`super::list`]: no node is empty, `len` is the sum of the nodes' counts.
 

@@ -143,6 +143,22 @@ impl Set {
         }
     }
 
+    /// Asks the processor for the line where the search for a member with this hash starts.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        if let View::Large(members) = self.0.view() {
+            members.table.prefetch(hash);
+        }
+    }
+
+    /// Asks the processor for the member that this hash most likely means.
+    #[inline]
+    pub fn prefetch_member(&self, hash: u64) {
+        if let View::Large(members) = self.0.view() {
+            members.table.prefetch_item(hash);
+        }
+    }
+
     /// Whether `value` is a member.
     #[inline]
     pub fn contains(&self, value: &[u8]) -> bool {
