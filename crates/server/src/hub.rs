@@ -20,7 +20,7 @@ use resp::{Args, OwnedArgs, Writer};
 
 use crate::connection::{Peer, Replies};
 use crate::message::{Message, Pushed};
-use crate::options::index_of;
+use crate::options::{Kind, Options, index_of};
 use crate::pubsub::{Channel, Subscriber};
 use crate::records::Slow;
 use crate::shared::{Counts, Shared};
@@ -234,6 +234,30 @@ impl Hub {
         true
     }
 
+    /// The checks of [`Host::admit`].
+    fn check(&mut self, session: &mut Session, entry: &Entry) -> Result<(), Error> {
+        let flags = entry.command.flags;
+        let peer = self.peer();
+        if !peer.is_authenticated && !flags.has(NO_AUTH) {
+            return Err(Error::text("NOAUTH Authentication required."));
+        }
+        if !session.resp3 && peer.subscriptions() > 0 && !flags.has(SUBSCRIBED) {
+            let name = &entry.full_name;
+            return Err(Error::new(format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+                 RESET are allowed in this context"
+            )));
+        }
+        let uses_keys = flags.has(READONLY) || flags.has(WRITE);
+        if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
+            return Err(Error::text("ERR Replica can't interact with the keyspace"));
+        }
+        if flags.has(DENY_OOM) && !self.make_room(session, &mut Writer::new(false)) {
+            return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
+        }
+        Ok(())
+    }
+
     fn is_memory_short(&self) -> bool {
         let max = self.shared.core.space.settings.maxmemory.load(Ordering::Relaxed);
         max > 0 && sys::used_memory() > max
@@ -289,24 +313,30 @@ impl Hub {
     }
 }
 
+/// Whether a word is a password, or may be one.
+fn is_secret(entry: &Entry, args: Args<'_>, index: usize) -> bool {
+    let is_auth = |at: usize| args.word(at).eq_ignore_ascii_case(b"AUTH");
+    match entry.full_name.as_str() {
+        "auth" => index > 0,
+        "hello" => index > 2 && (is_auth(index - 1) || is_auth(index - 2)),
+        "acl|setuser" => index > 2,
+        "config|set" if index > 2 && index % 2 == 1 => {
+            let name = String::from_utf8_lossy(args.word(index - 1));
+            Options::row(&name).is_some_and(|(_, row)| matches!(row.kind, Kind::Secret))
+        }
+        _ => false,
+    }
+}
+
 /// The words without passwords, if there are any among them: what MONITOR and the slow log show.
 fn without_passwords(entry: &Entry, args: Args<'_>) -> Option<OwnedArgs> {
-    let hidden: std::ops::Range<usize> = match entry.command.name {
-        "AUTH" => 1..args.len(),
-        "HELLO" => {
-            let auth = args.iter().position(|word| word.eq_ignore_ascii_case(b"AUTH"))?;
-            auth + 1..auth + 3
-        }
-        _ => return None,
+    if !(0..args.len()).any(|index| is_secret(entry, args, index)) {
+        return None;
+    }
+    let shown = |(index, word)| {
+        if is_secret(entry, args, index) { b"(redacted)" as &[u8] } else { word }
     };
-    let words = args.iter().enumerate();
-    Some(OwnedArgs::new(
-        words.map(
-            |(index, word)| {
-                if hidden.contains(&index) { b"(redacted)" as &[u8] } else { word }
-            },
-        ),
-    ))
+    Some(OwnedArgs::new(args.iter().enumerate().map(shown)))
 }
 
 /// Words as the slow log keeps them: at most 32, each at most 128 bytes.
@@ -350,28 +380,11 @@ pub fn quote(line: &mut Vec<u8>, word: &[u8]) {
 impl Host for Hub {
     fn admit(&mut self, session: &mut Session, entry: &Entry, args: Args<'_>) -> Result<(), Error> {
         let _ = args;
-        let flags = entry.command.flags;
-        let peer = self.peer();
-        if !peer.is_authenticated && !flags.has(NO_AUTH) {
-            return Err(Error::text("NOAUTH Authentication required."));
+        let result = self.check(session, entry);
+        if result.is_err() {
+            add(&self.counts().rejected[entry.index], 1);
         }
-        if !session.resp3 && peer.subscriptions() > 0 && !flags.has(SUBSCRIBED) {
-            let name = &entry.full_name;
-            return Err(Error::new(format!(
-                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
-                 RESET are allowed in this context"
-            )));
-        }
-        let uses_keys = flags.has(READONLY) || flags.has(WRITE);
-        if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
-            return Err(Error::text("ERR Replica can't interact with the keyspace"));
-        }
-        if flags.has(DENY_OOM) && !self.make_room(session, &mut Writer::new(false)) {
-            let counts = &self.counts().rejected[entry.index];
-            add(counts, 1);
-            return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
-        }
-        Ok(())
+        result
     }
 
     fn allows_batch(&mut self, _: &Session) -> bool {

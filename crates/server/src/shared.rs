@@ -186,6 +186,7 @@ pub struct Parts {
 impl Shared {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Shared {
+        crate::sys::calibrate();
         let commands = parts.core.registry.entries().len();
         let [a, b, c] = parts.seed;
         let run_id = format!("{a:016x}{b:016x}{:08x}", c as u32);

@@ -149,9 +149,11 @@ pub fn allocator_name() -> String {
 
 /// Gives memory that the allocator keeps back to the system.
 pub fn purge() -> bool {
-    // `4096` stands for all arenas: `MALLCTL_ARENAS_ALL`.
+    // 4096 stands for all arenas: `MALLCTL_ARENAS_ALL`.
+    let name = c"arena.4096.purge";
+    let (none, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: this control takes no value and returns none.
-    unsafe { tikv_jemalloc_ctl::raw::write(b"arena.4096.purge\0", ()).is_ok() }
+    unsafe { tikv_jemalloc_sys::mallctl(name.as_ptr(), none, no_len, none, 0) == 0 }
 }
 
 /// Goes on in the background: a child, in a session of its own, without a terminal. Before any
@@ -177,4 +179,13 @@ pub fn daemonize() -> std::io::Result<()> {
 pub fn error_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_string()
+}
+
+/// The allocator's own report, in words.
+pub fn allocator_report() -> String {
+    let mut report = Vec::new();
+    let options = tikv_jemalloc_ctl::stats_print::Options::default();
+    // Writing to memory cannot fail; what there is, is shown.
+    let _ = tikv_jemalloc_ctl::stats_print::stats_print(&mut report, options);
+    String::from_utf8_lossy(&report).into_owned()
 }

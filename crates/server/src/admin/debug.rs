@@ -1,2 +1,356 @@
-pub const FAMILY: commands::command::Family =
-    commands::command::Family { group: commands::command::Group::Server, commands: &[] };
+//! DEBUG, as far as test suites use it and as it makes sense here; only where
+//! `enable-debug-command` allows it.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use commands::command::{
+    ADMIN, ALL_KEYS, Command, Family, Flags, Group, LOADING, NO_SCRIPT, READONLY, RO_META, STALE,
+    WRITE, at,
+};
+use commands::context::Context;
+use commands::error::Error;
+use commands::help::HELP;
+use commands::object::encoding_of;
+use commands::words::integer;
+use keyspace::access;
+use keyspace::keys::Expire;
+use keyspace::raw::entry::NewValue;
+use resp::Args;
+
+use crate::hub::Hub;
+use crate::options::index_of;
+
+const FLAGS: Flags = ADMIN.with(NO_SCRIPT).with(LOADING).with(STALE);
+const ROW: Command = Command { flags: FLAGS, ..Command::DEFAULT };
+/// Turns something of Redis on or off that does not exist here.
+const NOTHING: Command = Command {
+    run: nothing,
+    usage: "[arg [arg ...]]",
+    summary: "Accepted; there is nothing to change.",
+    ..ROW
+};
+const KEY: Command =
+    Command { flags: FLAGS.with(READONLY), keys: &[at(2, RO_META)], usage: "key", ..ROW };
+
+/// The family.
+pub const FAMILY: Family = Family {
+    group: Group::Server,
+    commands: &[Command {
+        name: "DEBUG",
+        summary: "For tests of the server.",
+        complexity: "Depends on the subcommand",
+        flags: FLAGS,
+        sub: &[
+            Command {
+                name: "SLEEP",
+                run: sleep,
+                usage: "seconds",
+                summary: "Stops this connection's event loop for so long; the others go on.",
+                ..ROW
+            },
+            Command {
+                name: "SET-ACTIVE-EXPIRE",
+                run: set_active_expire,
+                usage: "<0 | 1>",
+                summary: "Whether keys that are due are removed though nobody asks for them.",
+                ..ROW
+            },
+            Command {
+                name: "OBJECT",
+                run: object,
+                summary: "Returns how a key's value is kept, as one line.",
+                ..KEY
+            },
+            Command {
+                name: "LISTPACK",
+                run: listpack,
+                summary: "Returns the encoding of a key's value.",
+                ..KEY
+            },
+            Command {
+                name: "HTSTATS-KEY",
+                run: listpack,
+                usage: "key [full]",
+                summary: "Returns the encoding of a key's value.",
+                ..KEY
+            },
+            Command {
+                name: "HTSTATS",
+                run: htstats,
+                usage: "dbid [full]",
+                summary: "Returns the number of keys of a database.",
+                ..ROW
+            },
+            Command {
+                name: "PROTOCOL",
+                run: protocol,
+                usage: "type",
+                summary: "Returns a reply of this type.",
+                ..ROW
+            },
+            Command {
+                name: "STRINGMATCH-LEN",
+                run: stringmatch_len,
+                usage: "len pattern",
+                summary: "Matches a pattern against so many letters a.",
+                ..ROW
+            },
+            Command {
+                name: "POPULATE",
+                run: populate,
+                flags: FLAGS.with(WRITE).with(ALL_KEYS),
+                usage: "count [prefix] [size]",
+                summary: "Makes keys prefix:0, prefix:1 and so on, but for those that are there.",
+                complexity: "O(N), N = keys",
+                ..ROW
+            },
+            Command {
+                name: "ERROR",
+                run: error,
+                usage: "text",
+                summary: "Returns an error of this text.",
+                ..ROW
+            },
+            Command {
+                name: "LOG",
+                run: log,
+                usage: "text",
+                summary: "Writes a line to the log.",
+                ..ROW
+            },
+            Command { name: "JMAP", ..NOTHING },
+            Command { name: "REPLYBUFFER", ..NOTHING },
+            Command { name: "QUICKLIST-PACKED-THRESHOLD", ..NOTHING },
+            Command { name: "SET-DISABLE-DENY-SCRIPTS", ..NOTHING },
+            Command { name: "SET-SKIP-CHECKSUM-VALIDATION", ..NOTHING },
+            Command { name: "CHANGE-REPL-ID", ..NOTHING },
+            Command { name: "PAUSE-CRON", ..NOTHING },
+            Command { name: "DICT-RESIZING", ..NOTHING },
+            Command {
+                name: "RELOAD",
+                run: no_files,
+                usage: "[arg [arg ...]]",
+                summary: "Saves and loads all data; not there yet.",
+                ..ROW
+            },
+            Command {
+                name: "LOADAOF",
+                run: no_files,
+                summary: "Loads the append-only file; not there yet.",
+                ..ROW
+            },
+            HELP,
+        ],
+        ..Command::DEFAULT
+    }],
+};
+
+/// Refuses unless `enable-debug-command` allows it to this client.
+fn gate(cx: &mut Context<'_>) -> Result<(), Error> {
+    let hub = Hub::of(cx.host);
+    let is_local = {
+        let client = &hub.peer().client;
+        let host = client.addr.rsplit_once(':').map_or("", |(host, _)| host);
+        let ip: Result<std::net::IpAddr, _> = host.trim_matches(['[', ']']).parse();
+        client.is_unix || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
+    };
+    match hub.shared.options.text(const { index_of("enable-debug-command") }).as_str() {
+        "yes" => Ok(()),
+        "local" if is_local => Ok(()),
+        _ => Err(Error::text(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \
+             \"local\", you can run it from a local connection, otherwise you need to set this \
+             option in the configuration file, and then restart the server.",
+        )),
+    }
+}
+
+fn nothing(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    cx.out.ok();
+    Ok(())
+}
+
+fn no_files(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    Err(Error::text("ERR persistence is not there yet: nothing is kept on disk"))
+}
+
+fn sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    let seconds = commands::words::float(args.word(2))?;
+    let time = Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Error::text("ERR value is out of range, must be positive"))?;
+    std::thread::sleep(time);
+    cx.out.ok();
+    Ok(())
+}
+
+fn set_active_expire(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    let is_on = integer(args.word(2))? != 0;
+    cx.keys.space().settings.active_expire.store(is_on, Ordering::Relaxed);
+    cx.out.ok();
+    Ok(())
+}
+
+fn object(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    let now_ms = cx.keys.now_ms();
+    let told = cx.keys.inspect(args.word(2), |entry| {
+        let idle = access::idle_seconds(entry.access(), now_ms);
+        let (encoding, bytes) = (encoding_of(entry), commands::memory::usage_of(entry));
+        format!(
+            "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:{} \
+             lru_seconds_idle:{idle}",
+            entry.access()
+        )
+    });
+    cx.out.simple(&told.ok_or(Error::NO_SUCH_KEY)?);
+    Ok(())
+}
+
+fn listpack(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    let told = cx.keys.inspect(args.word(2), |entry| encoding_of(entry).to_string());
+    cx.out.simple(&told.ok_or(Error::NO_SUCH_KEY)?);
+    Ok(())
+}
+
+fn htstats(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    let space = cx.keys.space();
+    let db = usize::try_from(integer(args.word(2))?).ok().filter(|db| *db < space.databases());
+    let db = db.ok_or(Error::text("ERR Out of range database"))?;
+    let (keys, expires) = (space.key_count(db), space.volatile_count(db));
+    let text = format!(
+        "[Dictionary HT]\nnumber of elements: {keys}\n[Expires HT]\nnumber of elements: {expires}\n"
+    );
+    cx.out.verbatim("txt", &text);
+    Ok(())
+}
+
+fn protocol(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    let out = &mut *cx.out;
+    match args.word(2).to_ascii_lowercase().as_slice() {
+        b"string" => out.text("Hello World"),
+        b"integer" => out.int(12345),
+        b"double" => out.double(3.141),
+        b"null" => out.null(),
+        b"array" => {
+            out.array(3);
+            (0..3).for_each(|number| out.int(number));
+        }
+        b"set" => {
+            out.set(3);
+            (0..3).for_each(|number| out.int(number));
+        }
+        b"map" => {
+            out.map(3);
+            for number in 0..3 {
+                out.int(number);
+                out.boolean(number == 1);
+            }
+        }
+        b"attrib" => {
+            if out.is_resp3() {
+                out.raw(b"|1\r\n$14\r\nkey-popularity\r\n*2\r\n$7\r\nkey:123\r\n:90\r\n");
+            }
+            out.text("Some real reply following the attribute");
+        }
+        b"push" => {
+            if !out.is_resp3() {
+                return Err(Error::text("ERR RESP2 is not supported by this command"));
+            }
+            out.push(2);
+            out.text("server-cpu-usage");
+            out.int(42);
+        }
+        b"verbatim" => out.verbatim("txt", "This is a verbatim\nstring"),
+        b"true" => out.boolean(true),
+        b"false" => out.boolean(false),
+        b"bignum" => out.big_number("1234567999999999999999999999999999999"),
+        _ => {
+            return Err(Error::text(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn stringmatch_len(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    const LEN_MAX: i64 = 1 << 24;
+    gate(cx)?;
+    let len = integer(args.word(2))?;
+    if !(0..=LEN_MAX).contains(&len) {
+        return Err(Error::OUT_OF_RANGE);
+    }
+    let text = vec![b'a'; len as usize];
+    cx.out.flag(commands::pattern::matches(args.word(3), &text));
+    Ok(())
+}
+
+fn populate(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    let count = integer(args.word(2))?;
+    let size = args.get(4).map_or(Ok(0), integer)?;
+    if count < 0 || size < 0 || args.len() > 5 {
+        return Err(Error::NOT_POSITIVE);
+    }
+    let prefix = args.get(3).unwrap_or(b"key");
+    for number in 0..count {
+        let key = [prefix, b":", number.to_string().as_bytes()].concat();
+        if !cx.keys.exists(&key) {
+            let mut value = format!("value:{number}").into_bytes();
+            if size > 0 {
+                value.resize(size as usize, 0);
+            }
+            cx.keys.set(&key, NewValue::Bytes(&value), Expire::Never);
+            cx.keys.changed(&key);
+        }
+    }
+    cx.out.ok();
+    Ok(())
+}
+
+fn error(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    Err(Error::new(String::from_utf8_lossy(args.word(2)).into_owned()))
+}
+
+fn log(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(args.word(2)));
+    cx.out.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Server;
+
+    #[test]
+    fn the_option_opens_it() {
+        let mut server = Server::new(&[]);
+        assert!(server.run("DEBUG JMAP").starts_with("-ERR DEBUG command not allowed."));
+        let mut server = Server::new(&[("enable-debug-command", "local")]);
+        server.check(&[
+            ("DEBUG JMAP", "+OK"),
+            ("DEBUG POPULATE 3 k 10", "+OK"),
+            ("DBSIZE", ":3"),
+            ("STRLEN k:2", ":10"),
+            ("DEBUG LISTPACK k:1", "+embstr"),
+            ("DEBUG OBJECT nope", "-ERR no such key"),
+            ("DEBUG PROTOCOL double", "$5 3.141"),
+            ("DEBUG PROTOCOL push", "-ERR RESP2 is not supported by this command"),
+            ("DEBUG STRINGMATCH-LEN 10 a*b", ":0"),
+            ("DEBUG ERROR 'X y'", "-X y"),
+            ("DEBUG SET-ACTIVE-EXPIRE 0", "+OK"),
+            ("DEBUG SLEEP -1", "-ERR value is out of range, must be positive"),
+        ]);
+    }
+}

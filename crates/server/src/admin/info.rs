@@ -482,7 +482,7 @@ mod tests {
             ("uptime_in_seconds", "90"),
             ("role", "master"),
             ("total_commands_processed", "5"),
-            ("keyspace_hits", "2"),
+            ("keyspace_hits", "1"),
             ("keyspace_misses", "1"),
             ("db0", "keys=2,expires=1,avg_ttl=0"),
             ("errorstat_ERR", "count=1"),
