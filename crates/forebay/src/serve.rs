@@ -75,7 +75,8 @@ fn version(name: Name) -> String {
     match name {
         Name::Forebay => format!("forebay {VERSION} (behaves as Redis {REDIS_VERSION})"),
         Name::Redis => format!(
-            "Redis server v={REDIS_VERSION} sha=00000000:0 malloc={} bits={} build=forebay-{VERSION}",
+            "Redis server v={REDIS_VERSION} sha=00000000:0 malloc={} bits={} \
+             build=forebay-{VERSION}",
             sys::allocator_name(),
             usize::BITS
         ),

@@ -78,7 +78,7 @@ macro_rules! typed {
             }
         }
 
-        #[doc = concat!("The ", $what, " at `key`, made empty if there is none; call `changed` after.")]
+        #[doc = concat!("The ", $what, " at `key`, made if there is none; call `changed` after.")]
         pub fn $or_new(&mut self, key: &[u8]) -> Result<&mut $Type, WrongType> {
             if !self.exists(key) {
                 self.insert(key, NewValue::Value(Value::$kind($Type::default())), None);

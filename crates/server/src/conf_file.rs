@@ -452,7 +452,8 @@ mod tests {
         let environment = [("FOREBAY_HZ", "20"), ("FOREBAY_TIMEOUT", "5"), ("FOREBAY_BIN", "x")]
             .map(|(name, value)| (name.to_string(), value.to_string()));
         let line = args(
-            "--timeout 7 --save '' --maxmemory=1mb --bind '127.0.0.1 ::1' --slowlog-log-slower-than -1",
+            "--timeout 7 --save '' --maxmemory=1mb --bind '127.0.0.1 ::1' \
+             --slowlog-log-slower-than -1",
         );
         let read = Configuration::read(&line, environment);
         let read = read.map_err(|error| error.as_line()).expect("it is right");

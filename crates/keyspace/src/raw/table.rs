@@ -506,7 +506,8 @@ impl<T: Item> Table<T> {
         segment.free();
     }
 
-    /// Gives back room in the segment of `hash`, merging it with its other half where both are small.
+    /// Gives back room in the segment of `hash`, merging it with its other half where both are
+    /// small.
     fn shrink(&mut self, hash: u64, segment: Segment) {
         let depth = segment.depth();
         let mut slots: Vec<u64> = segment.iter().collect();
