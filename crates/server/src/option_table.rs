@@ -126,7 +126,7 @@ table! {
     "log-format": Enum(&["text", "json", "logfmt"]), "text", Start, "How a line looks.";
     "syslog-enabled": Bool, "no", NoEffect, "Whether the system's log is written as well.";
     "syslog-ident": Text, "redis", NoEffect, "The name in the system's log.";
-        "syslog-facility": Enum(&["user", "local0", "local1", "local2", "local3", "local4",
+    "syslog-facility": Enum(&["user", "local0", "local1", "local2", "local3", "local4",
         "local5", "local6", "local7"]), "local0", NoEffect,
         "The facility in the system's log.";
 }
@@ -150,7 +150,7 @@ table! {
 "Memory" {
     "maxmemory": Bytes(0, BIG), "0", Always,
         "Bytes in use at which keys are evicted or writes refused, 0 = no limit.";
-        "maxmemory-policy": Enum(&["noeviction", "allkeys-lru", "volatile-lru", "allkeys-lfu",
+    "maxmemory-policy": Enum(&["noeviction", "allkeys-lru", "volatile-lru", "allkeys-lfu",
         "volatile-lfu", "allkeys-random", "volatile-random", "volatile-ttl"]), "noeviction",
         Always,
         "Which keys go when maxmemory is reached.";
@@ -188,8 +188,8 @@ table! {
     "proto-max-bulk-len": Bytes(1 << 20, BIG), "512mb", Always, "Longest string.";
     "client-query-buffer-limit": Bytes(1 << 20, BIG), "1gb", Always,
         "Bytes that a client may have sent without being answered.";
-        "client-output-buffer-limit": Words(output_limits), "normal 0 0 0 slave 268435456 67108864
-        60 pubsub 33554432 8388608 60", Always,
+    "client-output-buffer-limit": Words(output_limits),
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Always,
         "Per class: bytes unread at which a client is closed, bytes at which it is after so many \
          seconds.";
     "tracking-table-max-keys": Int(0, BIG), "1000000", NoEffect,
@@ -299,7 +299,7 @@ table! {
         "Replicas without which writes are refused.";
     "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", NoEffect,
         "Seconds that such a replica may lag.";
-        "propagation-error-behavior": Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore",
+    "propagation-error-behavior": Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore",
         NoEffect,
         "What happens when a replica cannot follow.";
 }
@@ -337,7 +337,7 @@ table! {
     "cluster-announce-tls-port": Int(0, 65535), "0", NoEffect, "TLS port told to other nodes.";
     "cluster-announce-bus-port": Int(0, 65535), "0", NoEffect,
         "Port between nodes told to other nodes.";
-        "cluster-preferred-endpoint-type": Enum(&["ip", "hostname", "unknown-endpoint"]), "ip",
+    "cluster-preferred-endpoint-type": Enum(&["ip", "hostname", "unknown-endpoint"]), "ip",
         NoEffect,
         "What clients are sent to.";
 }
