@@ -40,7 +40,7 @@ table! {
     "unixsocketperm": Octal(0o777), "0", Start,
         "Permissions of the unix socket, in octal; 0 = as the umask has it.";
     "protected-mode": Bool, "yes", Always, "Without a password, serve loopback clients only.";
-    "tcp-backlog": Int(0, INT), "511", Start, "Connections that may wait to be accepted.";
+    "tcp-backlog": Int(0, INT), "511", NoEffect, "Connections that may wait to be accepted; 1024.";
     "tcp-keepalive": Int(0, INT), "300", Always, "Seconds between keep-alive probes, 0 = none.";
     "maxclients": Int(1, 1_000_000), "10000", Always, "Clients at most.";
     "timeout": Int(0, INT), "0", Always, "Seconds until an idle client is closed, 0 = never.";
@@ -88,8 +88,8 @@ table! {
     "pidfile": Text, "", Start, "File that the process id is written to.";
     "supervised": Enum(&["upstart", "systemd", "auto", "no"]), "no", Start,
         "Who is told that the server is ready; systemd and auto by $NOTIFY_SOCKET.";
-    "shutdown-timeout": Int(0, INT), "10", Always,
-        "Seconds that a shutdown may wait for clients and requests.";
+    "shutdown-timeout": Int(0, INT), "10", NoEffect,
+        "Seconds that a shutdown waits for replicas; there are none.";
     "shutdown-on-sigint": Words(shutdown), "default", NoEffect,
         "What SIGINT does: always a clean end.";
     "shutdown-on-sigterm": Words(shutdown), "default", NoEffect,
