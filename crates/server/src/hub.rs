@@ -244,8 +244,8 @@ impl Hub {
         if !session.resp3 && peer.subscriptions() > 0 && !flags.has(SUBSCRIBED) {
             let name = &entry.full_name;
             return Err(Error::new(format!(
-                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
-                 RESET are allowed in this context"
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / \
+                 QUIT / RESET are allowed in this context"
             )));
         }
         let uses_keys = flags.has(READONLY) || flags.has(WRITE);
