@@ -14,6 +14,7 @@ use keyspace::keys::Keys;
 use keyspace::keyspace::{Keyspace, shard_of};
 use keyspace::random::Random;
 use keyspace::raw::shards::ShardSet;
+use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
@@ -48,6 +49,10 @@ struct Task {
 
 /// Commands of a pipeline that are run under one taking of locks, at most.
 const BATCH: usize = 16;
+
+/// Collections from this size on do not fit the cache: what a batch looks up in them is fetched
+/// ahead.
+const PREFETCH_LEN: usize = 4096;
 
 /// One thread's turn: runs commands until it is dropped. Time stands still in it.
 pub struct Turn<'a> {
@@ -253,9 +258,13 @@ impl<'a> Turn<'a> {
         for hash in &hashes[..count] {
             Keyspace::prefetch_entry(keys.held(), *hash, session.db);
         }
+        keys.select(session.db);
+        if entries[..count].iter().any(|entry| entry.command.element > 0) {
+            let command = |index| requests.command(first + index, input);
+            prefetch_elements(&keys, &entries[..count], command);
+        }
         let host = &mut *self.host;
         let mut cx = Context { keys, out, session, host, core, entry: entries[0] };
-        cx.keys.select(cx.session.db);
         cx.keys.touch = !cx.session.no_touch;
         let mut failed = 0;
         for (index, entry) in entries[..count].iter().enumerate() {
@@ -403,6 +412,35 @@ impl<'a> Turn<'a> {
         drop(keys);
         self.host.settle(session, out, effects);
         evicted
+    }
+}
+
+/// Fetches the fields and members that a batch's commands look up in large collections: first the
+/// places in their tables, then themselves.
+fn prefetch_elements<'i>(keys: &Keys<'_>, entries: &[&Entry], command: impl Fn(usize) -> Args<'i>) {
+    let mut found = [None; BATCH];
+    // Neighbours in a pipeline often work on one collection: look it up once.
+    let mut last: Option<(&[u8], Option<ValueRef<'_>>)> = None;
+    for (index, entry) in entries.iter().enumerate() {
+        let args = command(index);
+        let Some(element) = args.get(entry.command.element) else { continue };
+        if entry.command.element == 0 {
+            continue;
+        }
+        let key = args.word(1);
+        let value = match last {
+            Some((other, value)) if other == key => value,
+            _ => keys.peek(key).filter(|value| value.len() >= PREFETCH_LEN),
+        };
+        last = Some((key, value));
+        if let Some(value) = value {
+            let element_hash = hash(element);
+            value.prefetch(element_hash);
+            found[index] = Some((value, element_hash));
+        }
+    }
+    for (value, element_hash) in found.into_iter().flatten() {
+        value.prefetch_element(element_hash);
     }
 }
 
