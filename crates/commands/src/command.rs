@@ -12,7 +12,7 @@ use resp::Args;
 pub type Run = fn(&mut Context<'_>, Args<'_>) -> Result<(), Error>;
 
 /// A command's properties, as bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Flags(pub u32);
 
 impl Flags {

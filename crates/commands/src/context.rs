@@ -10,6 +10,7 @@ use keyspace::value::Kind;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Writer};
 
+use crate::command::Flags;
 use crate::error::Error;
 use crate::registry::Entry;
 
@@ -81,6 +82,8 @@ pub struct Multi {
     pub failed: bool,
     /// Bytes queued.
     pub bytes: usize,
+    /// What any of the queued commands does.
+    pub flags: Flags,
 }
 
 /// What a blocking command asks for when there is nothing to serve.

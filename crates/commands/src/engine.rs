@@ -102,6 +102,9 @@ impl<'a> Turn<'a> {
         args: Args<'_>,
     ) {
         if let Err(error) = self.host.admit(session, entry, args) {
+            if session.multi.is_some() && entry.command.name == "EXEC" {
+                return self.drop_transaction(session, out, &format!("of: {}", error.message()));
+            }
             return self.refuse(session, out, &error);
         }
         if session.multi.is_some() && !entry.command.flags.has(TRANSACTION) {
@@ -287,18 +290,25 @@ impl<'a> Turn<'a> {
         let multi = session.multi.as_mut().expect("the caller looked");
         let owned = args.to_owned();
         multi.bytes += owned.bytes();
+        multi.flags = multi.flags.with(entry.command.flags);
         multi.queue.push((entry.index, owned));
         out.simple("QUEUED");
+    }
+
+    /// Answers an EXEC that may not run, and forgets its transaction.
+    fn drop_transaction(&mut self, session: &mut Session, out: &mut Writer, why: &str) {
+        session.multi = None;
+        session.forget_watches();
+        self.tidy_watches(session);
+        let text = format!("EXECABORT Transaction discarded because {why}");
+        self.refuse(session, out, &Error::new(text));
     }
 
     fn exec(&mut self, session: &mut Session, out: &mut Writer, exec: &'a Entry, args: Args<'_>) {
         let core = self.core;
         let multi = session.multi.take().expect("the caller looked");
         if multi.failed {
-            session.forget_watches();
-            self.tidy_watches(session);
-            let text = "EXECABORT Transaction discarded because of previous errors.";
-            return self.refuse(session, out, &Error::text(text));
+            return self.drop_transaction(session, out, "of previous errors.");
         }
         let mut set = ShardSet::default();
         for (index, owned) in &multi.queue {
