@@ -269,6 +269,8 @@ pub struct Connection {
     pub soft_limit_since_ms: i64,
     /// Whether the socket may have more to read.
     pub may_read: bool,
+    /// How many bytes at the end of `input` were read ahead of this connection's turn.
+    pub ahead: Option<usize>,
     /// The client has shut down its side: there is an end to be read.
     pub read_closed: bool,
     /// Something went wrong that ends it at once, whatever is left to send.

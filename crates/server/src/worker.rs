@@ -65,10 +65,10 @@ pub fn now_us() -> i64 {
 
 /// See the module.
 pub struct Worker {
-    hub: Hub,
+    pub(crate) hub: Hub,
     poll: Poll,
     listeners: Option<Listeners>,
-    connections: Vec<Option<Box<Connection>>>,
+    pub(crate) connections: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
     by_id: HashMap<u64, usize>,
     buffer: Vec<u8>,
@@ -79,6 +79,10 @@ pub struct Worker {
     deadlines: BinaryHeap<Reverse<(i64, u64)>>,
     /// Connections with more to read or run than one turn allows.
     unfinished: Vec<usize>,
+    /// Stands in for the part of a connection that is lent to the hub.
+    spare: Option<Box<Peer>>,
+    /// Connections of this turn that have something to read.
+    pub(crate) ready: Vec<usize>,
     /// Clients held back by CLIENT PAUSE.
     paused: Vec<u64>,
     /// Connections that have been pushed messages, to be sent when the mail has been read.
@@ -118,6 +122,8 @@ impl Worker {
             random: Random::new(seed ^ 0x5555),
             deadlines: BinaryHeap::new(),
             unfinished: Vec::new(),
+            spare: None,
+            ready: Vec::new(),
             paused: Vec::new(),
             to_flush: Vec::new(),
             ticked_ms: 0,
@@ -138,29 +144,34 @@ impl Worker {
                 return;
             }
             self.hub.now_ms = now_ms();
-            for event in &events {
-                match event.token() {
-                    WAKER => {}
-                    Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
-                    Token(index) => {
-                        if event.is_writable() {
-                            self.writable(index);
-                        }
-                        if event.is_readable() || event.is_read_closed() || event.is_error() {
-                            if event.is_read_closed() {
-                                self.read_closed(index);
-                            }
-                            self.readable(index);
-                        }
-                    }
-                }
-            }
+            self.take_events(&events);
             for index in std::mem::take(&mut self.unfinished) {
                 self.readable(index);
             }
             self.read_mail();
             self.tick();
         }
+    }
+
+    fn take_events(&mut self, events: &Events) {
+        for event in events {
+            match event.token() {
+                WAKER => {}
+                Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
+                Token(index) => {
+                    if event.is_writable() {
+                        self.writable(index);
+                    }
+                    if event.is_read_closed() || event.is_error() {
+                        self.read_closed(index);
+                        self.readable(index);
+                    } else if event.is_readable() {
+                        self.ready.push(index);
+                    }
+                }
+            }
+        }
+        self.read_ready();
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -247,6 +258,7 @@ impl Worker {
             unsent: Unsent::default(),
             soft_limit_since_ms: 0,
             may_read: true,
+            ahead: None,
             read_closed: false,
             is_broken: false,
             is_held: false,
@@ -297,7 +309,7 @@ impl Worker {
 
     // Reading and running.
 
-    fn readable(&mut self, index: usize) {
+    pub(crate) fn readable(&mut self, index: usize) {
         let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
             return;
         };
@@ -369,6 +381,13 @@ impl Worker {
                 self.run_input(connection, 0);
             } else if count == 0 || result.is_err() {
                 return result;
+            }
+            return Ok(count);
+        }
+        if let Some(count) = connection.ahead.take() {
+            self.count_input(connection, count);
+            if count > 0 && !waits {
+                self.run_kept(connection);
             }
             return Ok(count);
         }
@@ -636,14 +655,15 @@ impl Worker {
 
     /// Gives the connection's part to the hub while its commands run.
     fn lend(&mut self, connection: &mut Connection) {
-        let empty = Box::new(Peer::new(Arc::clone(&connection.peer.client), false));
-        self.hub.peer = Some(std::mem::replace(&mut connection.peer, empty));
+        let spare = self.spare.take().unwrap_or_else(|| Box::new(Peer::new(Arc::default(), false)));
+        self.hub.peer = Some(std::mem::replace(&mut connection.peer, spare));
         self.out.set_resp3(connection.session.resp3);
     }
 
     fn take_back(&mut self, connection: &mut Connection) {
         self.hub.write_own(&connection.session, &mut self.out);
-        connection.peer = self.hub.peer.take().expect("lent before");
+        let peer = self.hub.peer.take().expect("lent before");
+        self.spare = Some(std::mem::replace(&mut connection.peer, peer));
         connection.peer.client.note(&connection.session);
     }
 
@@ -745,7 +765,8 @@ impl Worker {
     }
 
     fn writable(&mut self, index: usize) {
-        let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
+        let slot = self.connections.get_mut(index);
+        let Some(mut connection) = slot.and_then(|slot| slot.take_if(|c| !c.is_flushed())) else {
             return;
         };
         let open =
@@ -945,7 +966,7 @@ fn ended(connection: &mut Connection) -> bool {
 }
 
 /// After a read that did not fill its buffer: nothing is left, and an event will tell of more.
-fn note_drained(connection: &mut Connection, was_short: bool) {
+pub(crate) fn note_drained(connection: &mut Connection, was_short: bool) {
     if was_short && connection.stream.drains_on_short_read() && !connection.read_closed {
         connection.may_read = false;
     }

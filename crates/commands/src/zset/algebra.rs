@@ -118,7 +118,6 @@ enum Form {
 
 /// A whole command but for its keys' values.
 struct Query {
-    keys: usize,
     weights: Vec<f64>,
     aggregate: Aggregate,
     scores: Scores,
@@ -149,7 +148,6 @@ impl Query {
         form: Form,
     ) -> Result<Query, Error> {
         let mut query = Query {
-            keys,
             weights: vec![1.0; keys],
             aggregate: Aggregate::Sum,
             scores: Scores::Without,
@@ -196,7 +194,6 @@ fn run(
         sources.push((Source::of(cx.keys.get(key))?, 1.0));
     }
     let query = Query::read(args, keys, at + 1 + keys, operation, form)?;
-    debug_assert_eq!(query.keys, sources.len());
     for ((_, own), weight) in sources.iter_mut().zip(&query.weights) {
         *own = *weight;
     }
