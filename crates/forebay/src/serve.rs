@@ -75,7 +75,8 @@ fn version(name: Name) -> String {
     match name {
         Name::Forebay => format!("forebay {VERSION} (behaves as Redis {REDIS_VERSION})"),
         Name::Redis => format!(
-            "Redis server v={REDIS_VERSION} sha=00000000:0 malloc={} bits={} build=forebay-{VERSION}",
+            "Redis server v={REDIS_VERSION} sha=00000000:0 malloc={} bits={} \
+             build=forebay-{VERSION}",
             sys::allocator_name(),
             usize::BITS
         ),
@@ -96,6 +97,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
         "" => tracing::info!("no configuration file: defaults and the options given"),
         file => tracing::info!("configuration file: {file}"),
     }
+    tracing::info!("all data is in memory only: nothing is kept on disk yet");
     configuration.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });

@@ -198,7 +198,11 @@ impl ProtocolError {
             Self::BulkLength => "invalid bulk length",
             Self::UnauthenticatedBulk => "unauthenticated bulk length",
             Self::ExpectedDollar(got) => {
-                let got = if got.is_ascii_graphic() || got == b' ' { got as char } else { '?' };
+                let got = match got {
+                    b'\r' | b'\n' => ' ',
+                    got if got.is_ascii_graphic() || got == b' ' => got as char,
+                    _ => '?',
+                };
                 return format!("Protocol error: expected '$', got '{got}'");
             }
             Self::MultibulkLineTooLong => "too big mbulk count string",

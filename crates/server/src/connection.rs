@@ -225,6 +225,8 @@ pub struct Peer {
     pub shard_channels: HashSet<Vec<u8>>,
     /// CLIENT REPLY.
     pub replies: Replies,
+    /// The running command's reply is not sent, by CLIENT REPLY; pushed messages are.
+    pub mutes: bool,
     /// To be closed once its replies are sent.
     pub closes: bool,
 }
@@ -239,6 +241,7 @@ impl Peer {
             patterns: HashSet::new(),
             shard_channels: HashSet::new(),
             replies: Replies::On,
+            mutes: false,
             closes: false,
         }
     }
@@ -269,6 +272,8 @@ pub struct Connection {
     pub soft_limit_since_ms: i64,
     /// Whether the socket may have more to read.
     pub may_read: bool,
+    /// How many bytes the last read brought.
+    pub last_read_bytes: usize,
     /// How many bytes at the end of `input` were read ahead of this connection's turn.
     pub ahead: Option<usize>,
     /// The client has shut down its side: there is an end to be read.

@@ -154,7 +154,7 @@ impl Hub {
     /// listening, ahead of the confirmation. Inside EXEC it has to wait for the end of the reply,
     /// where only a RESP3 client can still tell it from another command's reply.
     pub fn write_claimed(&mut self, session: &Session, out: &mut Writer) {
-        if session.in_exec && session.resp3 {
+        if self.peer().mutes || session.in_exec && session.resp3 {
             return self.claim_own();
         }
         let before = std::mem::take(&mut self.own);
@@ -163,6 +163,18 @@ impl Hub {
         if !session.in_exec {
             claimed.iter().for_each(|pushed| out.raw(pushed.bytes(session.resp3)));
         }
+    }
+
+    /// Writes the confirmation of a subscription, which is a push message: even CLIENT REPLY OFF
+    /// lets it through.
+    pub fn confirm(&mut self, session: &Session, out: &mut Writer, write: impl Fn(&mut Writer)) {
+        if !self.peer().mutes {
+            return write(out);
+        }
+        let mut confirmation = Writer::new(session.resp3);
+        write(&mut confirmation);
+        let bytes = confirmation.to_vec();
+        self.own.push(Arc::new(Pushed { resp2: bytes.clone(), resp3: bytes }));
     }
 
     /// Drops the messages that would follow the reply: the client has ceased to listen.
@@ -232,8 +244,8 @@ impl Hub {
         if !session.resp3 && peer.subscriptions() > 0 && !flags.has(SUBSCRIBED) {
             let name = &entry.full_name;
             return Err(Error::new(format!(
-                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
-                 RESET are allowed in this context"
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / \
+                 QUIT / RESET are allowed in this context"
             )));
         }
         let uses_keys = flags.has(READONLY) || flags.has(WRITE);

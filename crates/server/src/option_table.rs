@@ -15,7 +15,8 @@ const GUARDED: &[&str] = &["no", "yes", "local"];
 
 macro_rules! table {
     ($($section:literal {
-        $($name:literal $(| $alias:literal)*: $kind:expr, $default:literal, $when:ident, $doc:literal;)*
+        $($name:literal $(| $alias:literal)*:
+            $kind:expr, $default:literal, $when:ident, $doc:literal;)*
     })*) => {
         /// Every option, grouped as `--help` shows them.
         pub const TABLE: &[Row] = &[$($(Row {
@@ -33,24 +34,29 @@ macro_rules! table {
 table! {
 "Where clients come in" {
     "port": Int(0, 65535), "6379", Start, "TCP port for RESP, 0 = none.";
-    "bind": Words(bind), "127.0.0.1 -::1", Start, "Addresses to listen on; * = all of IPv4, ::* = all of IPv6, a leading - = may fail.";
+    "bind": Words(bind), "127.0.0.1 -::1", Start,
+        "Addresses to listen on; * = all of IPv4, ::* = all of IPv6, a leading - = may fail.";
     "unixsocket": Text, "", Start, "Path of a unix socket for RESP.";
-    "unixsocketperm": Octal(0o777), "0", Start, "Permissions of the unix socket, in octal; 0 = as the umask has it.";
+    "unixsocketperm": Octal(0o777), "0", Start,
+        "Permissions of the unix socket, in octal; 0 = as the umask has it.";
     "protected-mode": Bool, "yes", Always, "Without a password, serve loopback clients only.";
-    "tcp-backlog": Int(0, INT), "511", Start, "Connections that may wait to be accepted.";
+    "tcp-backlog": Int(0, INT), "511", NoEffect, "Connections that may wait to be accepted; 1024.";
     "tcp-keepalive": Int(0, INT), "300", Always, "Seconds between keep-alive probes, 0 = none.";
     "maxclients": Int(1, 1_000_000), "10000", Always, "Clients at most.";
     "timeout": Int(0, INT), "0", Always, "Seconds until an idle client is closed, 0 = never.";
     "bind-source-addr": Text, "", NoEffect, "Address that outgoing connections come from.";
-    "socket-mark-id": Int(0, u32::MAX as i64), "0", NoEffect, "Mark of the sockets, for packet filters.";
-    "max-new-connections-per-cycle": Int(1, 1000), "10", NoEffect, "Connections accepted in one turn.";
+    "socket-mark-id": Int(0, u32::MAX as i64), "0", NoEffect,
+        "Mark of the sockets, for packet filters.";
+    "max-new-connections-per-cycle": Int(1, 1000), "10", NoEffect,
+        "Connections accepted in one turn.";
 }
 "TLS" {
     "tls-port": Int(0, 65535), "0", Start, "TCP port for RESP over TLS, 0 = none.";
     "tls-cert-file": Text, "", Start, "The server's certificate chain, PEM.";
     "tls-key-file": Text, "", Start, "The server's private key, PEM.";
     "tls-ca-cert-file": Text, "", Start, "Certificates that clients' ones are checked by, PEM.";
-    "tls-auth-clients": Enum(&["no", "yes", "optional"]), "yes", Start, "Whether TLS clients must show a certificate.";
+    "tls-auth-clients": Enum(&["no", "yes", "optional"]), "yes", Start,
+        "Whether TLS clients must show a certificate.";
     "tls-ca-cert-dir": Text, "", NoEffect, "Folder of such certificates.";
     "tls-key-file-pass": Secret, "", NoEffect, "Password of the private key.";
     "tls-client-cert-file": Text, "", NoEffect, "Certificate for outgoing connections.";
@@ -66,10 +72,12 @@ table! {
     "tls-session-cache-timeout": Int(0, INT), "300", NoEffect, "Seconds that they are kept.";
     "tls-replication": Bool, "no", NoEffect, "TLS between primary and replicas.";
     "tls-cluster": Bool, "no", NoEffect, "TLS between the nodes of a cluster.";
-    "max-new-tls-connections-per-cycle": Int(1, 1000), "1", NoEffect, "TLS connections accepted in one turn.";
+    "max-new-tls-connections-per-cycle": Int(1, 1000), "1", NoEffect,
+        "TLS connections accepted in one turn.";
 }
 "HTTP" {
-    "http-port": Int(0, 65535), "8080", Start, "Port for HTTP: /livez, /readyz, /metrics; 0 = none.";
+    "http-port": Int(0, 65535), "8080", Start,
+        "Port for HTTP: /livez, /readyz, /metrics; 0 = none.";
     "http-bind": Text, "127.0.0.1", Start, "Address that HTTP listens on.";
 }
 "The process" {
@@ -78,115 +86,171 @@ table! {
     "dir": Text, ".", Protected, "The working directory.";
     "daemonize": Bool, "no", Start, "Go on in the background.";
     "pidfile": Text, "", Start, "File that the process id is written to.";
-    "supervised": Enum(&["upstart", "systemd", "auto", "no"]), "no", Start, "Who is told that the server is ready; systemd and auto by $NOTIFY_SOCKET.";
-    "shutdown-timeout": Int(0, INT), "10", Always, "Seconds that a shutdown may wait for clients and requests.";
-    "shutdown-on-sigint": Words(shutdown), "default", NoEffect, "What SIGINT does: always a clean end.";
-    "shutdown-on-sigterm": Words(shutdown), "default", NoEffect, "What SIGTERM does: always a clean end.";
-    "hz": Int(0, INT), "10", NoEffect, "How often background work was done, a second; it is done when due.";
+    "supervised": Enum(&["upstart", "systemd", "auto", "no"]), "no", Start,
+        "Who is told that the server is ready; systemd and auto by $NOTIFY_SOCKET.";
+    "shutdown-timeout": Int(0, INT), "10", NoEffect,
+        "Seconds that a shutdown waits for replicas; there are none.";
+    "shutdown-on-sigint": Words(shutdown), "default", NoEffect,
+        "What SIGINT does: always a clean end.";
+    "shutdown-on-sigterm": Words(shutdown), "default", NoEffect,
+        "What SIGTERM does: always a clean end.";
+    "hz": Int(0, INT), "10", NoEffect,
+        "How often background work was done, a second; it is done when due.";
     "dynamic-hz": Bool, "yes", NoEffect, "Whether that rate followed the number of clients.";
     "io-threads": Int(1, 128), "1", NoEffect, "Threads for sockets only; see threads.";
     "io-threads-do-reads": Bool, "no", NoEffect, "Whether those threads read as well.";
     "set-proc-title": Bool, "yes", NoEffect, "Whether the process's title is set.";
-    "proc-title-template": Text, "{title} {listen-addr} {server-mode}", NoEffect, "How the title is made.";
+    "proc-title-template": Text, "{title} {listen-addr} {server-mode}", NoEffect,
+        "How the title is made.";
     "always-show-logo": Bool, "no", NoEffect, "Whether a logo is shown at start.";
     "server_cpulist" | "server-cpulist": Text, "", NoEffect, "Cores of the main thread.";
     "bio_cpulist" | "bio-cpulist": Text, "", NoEffect, "Cores of the background threads.";
-    "aof_rewrite_cpulist" | "aof-rewrite-cpulist": Text, "", NoEffect, "Cores of the append-only file's rewriting.";
+    "aof_rewrite_cpulist" | "aof-rewrite-cpulist": Text, "", NoEffect,
+        "Cores of the append-only file's rewriting.";
     "bgsave_cpulist" | "bgsave-cpulist": Text, "", NoEffect, "Cores of saving.";
-    "oom-score-adj": Enum(&["no", "yes", "relative", "absolute"]), "no", NoEffect, "Whether the kernel is told whom to end first when memory is short.";
+    "oom-score-adj": Enum(&["no", "yes", "relative", "absolute"]), "no", NoEffect,
+        "Whether the kernel is told whom to end first when memory is short.";
     "oom-score-adj-values": Words(oom_values), "0 200 800", NoEffect, "What it is told.";
     "disable-thp": Bool, "yes", NoEffect, "Whether transparent huge pages are turned off.";
-    "jemalloc-bg-thread": Bool, "yes", NoEffect, "Whether the allocator cleans up in the background.";
+    "jemalloc-bg-thread": Bool, "yes", NoEffect,
+        "Whether the allocator cleans up in the background.";
     "ignore-warnings": Text, "", NoEffect, "Warnings not to be given at start.";
     "crash-log-enabled": Bool, "yes", NoEffect, "Whether a crash is logged.";
     "crash-memcheck-enabled": Bool, "yes", NoEffect, "Whether memory is tested after a crash.";
     "locale-collate": Text, "", NoEffect, "Locale of comparisons; always by bytes.";
 }
 "Logging" {
-    "loglevel": Enum(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Always, "What is worth a line.";
+    "loglevel": Enum(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Always,
+        "What is worth a line.";
     "logfile": Text, "", Start, "File to write to instead of standard output.";
     "log-format": Enum(&["text", "json", "logfmt"]), "text", Start, "How a line looks.";
     "syslog-enabled": Bool, "no", NoEffect, "Whether the system's log is written as well.";
     "syslog-ident": Text, "redis", NoEffect, "The name in the system's log.";
-    "syslog-facility": Enum(&["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"]), "local0", NoEffect, "The facility in the system's log.";
+    "syslog-facility": Enum(&["user", "local0", "local1", "local2", "local3", "local4",
+        "local5", "local6", "local7"]), "local0", NoEffect,
+        "The facility in the system's log.";
 }
 "Security" {
     "requirepass": Secret, "", Always, "Password of the default user.";
-    "enable-debug-command": Enum(GUARDED), "no", Start, "Whether DEBUG may be used: by nobody, by all, by local clients.";
-    "enable-protected-configs": Enum(GUARDED), "no", Start, "Whether CONFIG SET may change dir and dbfilename.";
-    "enable-module-command": Enum(GUARDED), "no", NoEffect, "Whether MODULE LOAD may be used; there are no modules.";
-    "user": Words(user), "", Start, "A user of the access list; only the default one, with all rights.";
+    "enable-debug-command": Enum(GUARDED), "no", Start,
+        "Whether DEBUG may be used: by nobody, by all, by local clients.";
+    "enable-protected-configs": Enum(GUARDED), "no", Start,
+        "Whether CONFIG SET may change dir and dbfilename.";
+    "enable-module-command": Enum(GUARDED), "no", NoEffect,
+        "Whether MODULE LOAD may be used; there are no modules.";
+    "user": Words(user), "", Start,
+        "A user of the access list; only the default one, with all rights.";
     "aclfile": Words(no_user_file), "", Start, "File of users; not there yet.";
-    "acl-pubsub-default": Enum(&["allchannels", "resetchannels"]), "resetchannels", NoEffect, "Channels of a new user.";
+    "acl-pubsub-default": Enum(&["allchannels", "resetchannels"]), "resetchannels", NoEffect,
+        "Channels of a new user.";
     "acllog-max-len": Int(0, BIG), "128", NoEffect, "Refused commands that ACL LOG keeps.";
-    "sanitize-dump-payload": Enum(&["no", "yes", "clients"]), "no", NoEffect, "How far RESTORE checks its input.";
+    "sanitize-dump-payload": Enum(&["no", "yes", "clients"]), "no", NoEffect,
+        "How far RESTORE checks its input.";
 }
 "Memory" {
-    "maxmemory": Bytes(0, BIG), "0", Always, "Bytes in use at which keys are evicted or writes refused, 0 = no limit.";
-    "maxmemory-policy": Enum(&["noeviction", "allkeys-lru", "volatile-lru", "allkeys-lfu", "volatile-lfu", "allkeys-random", "volatile-random", "volatile-ttl"]), "noeviction", Always, "Which keys go when maxmemory is reached.";
+    "maxmemory": Bytes(0, BIG), "0", Always,
+        "Bytes in use at which keys are evicted or writes refused, 0 = no limit.";
+    "maxmemory-policy": Enum(&["noeviction", "allkeys-lru", "volatile-lru", "allkeys-lfu",
+        "volatile-lfu", "allkeys-random", "volatile-random", "volatile-ttl"]), "noeviction",
+        Always,
+        "Which keys go when maxmemory is reached.";
     "maxmemory-samples": Int(1, 64), "5", Always, "Keys compared to find one to evict.";
-    "maxmemory-eviction-tenacity": Int(0, 100), "10", NoEffect, "How long eviction may hold up a command.";
-    "maxmemory-clients": Percent(0, BIG), "0", NoEffect, "Bytes that all clients' buffers may take, or percents of maxmemory.";
+    "maxmemory-eviction-tenacity": Int(0, 100), "10", NoEffect,
+        "How long eviction may hold up a command.";
+    "maxmemory-clients": Percent(0, BIG), "0", NoEffect,
+        "Bytes that all clients' buffers may take, or percents of maxmemory.";
     "lfu-log-factor": Int(0, INT), "10", Always, "How slowly the counter of uses grows.";
-    "lfu-decay-time": Int(0, INT), "1", Always, "Minutes after which the counter of uses shrinks by one.";
+    "lfu-decay-time": Int(0, INT), "1", Always,
+        "Minutes after which the counter of uses shrinks by one.";
     "lazyfree-lazy-user-del": Bool, "no", Always, "DEL frees in the background, as UNLINK does.";
-    "lazyfree-lazy-user-flush": Bool, "no", Always, "FLUSHALL and FLUSHDB free in the background unless told otherwise.";
+    "lazyfree-lazy-user-flush": Bool, "no", Always,
+        "FLUSHALL and FLUSHDB free in the background unless told otherwise.";
     "lazyfree-lazy-eviction": Bool, "no", NoEffect, "Evicted values are freed in the background.";
     "lazyfree-lazy-expire": Bool, "no", NoEffect, "Expired values are freed in the background.";
-    "lazyfree-lazy-server-del": Bool, "no", NoEffect, "Overwritten values are freed in the background.";
-    "replica-lazy-flush" | "slave-lazy-flush": Bool, "no", NoEffect, "A replica frees its old data in the background.";
+    "lazyfree-lazy-server-del": Bool, "no", NoEffect,
+        "Overwritten values are freed in the background.";
+    "replica-lazy-flush" | "slave-lazy-flush": Bool, "no", NoEffect,
+        "A replica frees its old data in the background.";
     "activedefrag": Bool, "no", NoEffect, "Whether values are moved together.";
     "active-defrag-ignore-bytes": Bytes(1, BIG), "100mb", NoEffect, "Waste at which that begins.";
-    "active-defrag-threshold-lower": Int(0, 1000), "10", NoEffect, "Waste in percent at which that begins.";
-    "active-defrag-threshold-upper": Int(0, 1000), "100", NoEffect, "Waste in percent at which that is done hardest.";
+    "active-defrag-threshold-lower": Int(0, 1000), "10", NoEffect,
+        "Waste in percent at which that begins.";
+    "active-defrag-threshold-upper": Int(0, 1000), "100", NoEffect,
+        "Waste in percent at which that is done hardest.";
     "active-defrag-cycle-min": Int(1, 99), "1", NoEffect, "Least CPU for that, in percent.";
     "active-defrag-cycle-max": Int(1, 99), "25", NoEffect, "Most CPU for that, in percent.";
     "active-defrag-max-scan-fields": Int(1, BIG), "1000", NoEffect, "Fields moved at a time.";
     "activerehashing": Bool, "yes", NoEffect, "Whether tables grow in the background.";
-    "active-expire-effort": Int(1, 10), "1", NoEffect, "How hard due keys are sought; all are found.";
+    "active-expire-effort": Int(1, 10), "1", NoEffect,
+        "How hard due keys are sought; all are found.";
 }
 "Requests and replies" {
     "proto-max-bulk-len": Bytes(1 << 20, BIG), "512mb", Always, "Longest string.";
-    "client-query-buffer-limit": Bytes(1 << 20, BIG), "1gb", Always, "Bytes that a client may have sent without being answered.";
-    "client-output-buffer-limit": Words(output_limits), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Always, "Per class: bytes unread at which a client is closed, bytes at which it is after so many seconds.";
-    "tracking-table-max-keys": Int(0, BIG), "1000000", NoEffect, "Keys tracked for clients' caches.";
-    "notify-keyspace-events": Words(events), "", Always, "Which keyspace events are published, as letters.";
+    "client-query-buffer-limit": Bytes(1 << 20, BIG), "1gb", Always,
+        "Bytes that a client may have sent without being answered.";
+    "client-output-buffer-limit": Words(output_limits),
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Always,
+        "Per class: bytes unread at which a client is closed, bytes at which it is after so many \
+         seconds.";
+    "tracking-table-max-keys": Int(0, BIG), "1000000", NoEffect,
+        "Keys tracked for clients' caches.";
+    "notify-keyspace-events": Words(events), "", Always,
+        "Which keyspace events are published, as letters.";
 }
 "Small encodings" {
-    "hash-max-listpack-entries" | "hash-max-ziplist-entries": Int(0, BIG), "512", Always, "Fields of a hash in one block, at most.";
-    "hash-max-listpack-value" | "hash-max-ziplist-value": Bytes(0, BIG), "64", Always, "Bytes of a field or value there, at most.";
-    "list-max-listpack-size" | "list-max-ziplist-size": Int(i32::MIN as i64, INT), "-2", Always, "Elements of a list's node, or its bytes as a class: -1 = 4 kB to -5 = 64 kB.";
-    "list-compress-depth": Int(0, INT), "0", NoEffect, "Nodes at a list's ends that are not compressed; none is.";
-    "set-max-intset-entries": Int(0, BIG), "512", Always, "Members of a set of integers in one block, at most.";
-    "set-max-listpack-entries": Int(0, BIG), "128", Always, "Members of a set in one block, at most.";
+    "hash-max-listpack-entries" | "hash-max-ziplist-entries": Int(0, BIG), "512", Always,
+        "Fields of a hash in one block, at most.";
+    "hash-max-listpack-value" | "hash-max-ziplist-value": Bytes(0, BIG), "64", Always,
+        "Bytes of a field or value there, at most.";
+    "list-max-listpack-size" | "list-max-ziplist-size": Int(i32::MIN as i64, INT), "-2", Always,
+        "Elements of a list's node, or its bytes as a class: -1 = 4 kB to -5 = 64 kB.";
+    "list-compress-depth": Int(0, INT), "0", NoEffect,
+        "Nodes at a list's ends that are not compressed; none is.";
+    "set-max-intset-entries": Int(0, BIG), "512", Always,
+        "Members of a set of integers in one block, at most.";
+    "set-max-listpack-entries": Int(0, BIG), "128", Always,
+        "Members of a set in one block, at most.";
     "set-max-listpack-value": Bytes(0, BIG), "64", Always, "Bytes of a member there, at most.";
-    "zset-max-listpack-entries" | "zset-max-ziplist-entries": Int(0, BIG), "128", Always, "Members of a sorted set in one block, at most.";
-    "zset-max-listpack-value" | "zset-max-ziplist-value": Bytes(0, BIG), "64", Always, "Bytes of a member there, at most.";
-    "hll-sparse-max-bytes": Bytes(0, BIG), "3000", Always, "Bytes of a HyperLogLog's sparse form, at most.";
+    "zset-max-listpack-entries" | "zset-max-ziplist-entries": Int(0, BIG), "128", Always,
+        "Members of a sorted set in one block, at most.";
+    "zset-max-listpack-value" | "zset-max-ziplist-value": Bytes(0, BIG), "64", Always,
+        "Bytes of a member there, at most.";
+    "hll-sparse-max-bytes": Bytes(0, BIG), "3000", Always,
+        "Bytes of a HyperLogLog's sparse form, at most.";
     "stream-node-max-bytes": Bytes(0, BIG), "4096", NoEffect, "Bytes of a stream's node, at most.";
     "stream-node-max-entries": Int(0, BIG), "100", NoEffect, "Entries of a stream's node, at most.";
 }
 "Slow log and latency" {
-    "slowlog-log-slower-than": Int(-1, BIG), "10000", Always, "Microseconds from which a command goes to the slow log, -1 = never.";
+    "slowlog-log-slower-than": Int(-1, BIG), "10000", Always,
+        "Microseconds from which a command goes to the slow log, -1 = never.";
     "slowlog-max-len": Int(0, BIG), "128", Always, "Commands that the slow log keeps, at most.";
-    "latency-monitor-threshold": Int(0, BIG), "0", Always, "Milliseconds from which LATENCY keeps an event, 0 = never.";
+    "latency-monitor-threshold": Int(0, BIG), "0", Always,
+        "Milliseconds from which LATENCY keeps an event, 0 = never.";
     "latency-tracking": Bool, "yes", Always, "Whether each command's latencies are counted.";
-    "latency-tracking-info-percentiles": Words(percentiles), "50 99 99.9", Always, "The percentiles of INFO latencystats.";
-    "watchdog-period": Int(0, INT), "0", NoEffect, "Milliseconds after which a stuck server logged where it stood.";
+    "latency-tracking-info-percentiles": Words(percentiles), "50 99 99.9", Always,
+        "The percentiles of INFO latencystats.";
+    "watchdog-period": Int(0, INT), "0", NoEffect,
+        "Milliseconds after which a stuck server logged where it stood.";
 }
 "Files: not there yet" {
-    "save": Words(save), "3600 1 300 100 60 10000", NoEffect, "When to save: seconds and changes, in pairs.";
+    "save": Words(save), "3600 1 300 100 60 10000", NoEffect,
+        "When to save: seconds and changes, in pairs.";
     "appendonly": Bool, "no", NoEffect, "Whether every write is appended to a file.";
-    "appendfsync": Enum(&["everysec", "always", "no"]), "everysec", NoEffect, "When that file is made safe.";
+    "appendfsync": Enum(&["everysec", "always", "no"]), "everysec", NoEffect,
+        "When that file is made safe.";
     "appendfilename": Text, "appendonly.aof", NoEffect, "Its name.";
     "appenddirname": Text, "appendonlydir", NoEffect, "Its folder.";
-    "no-appendfsync-on-rewrite": Bool, "no", NoEffect, "Whether it is not made safe while it is rewritten.";
-    "auto-aof-rewrite-percentage": Int(0, INT), "100", NoEffect, "Growth in percent at which it is rewritten.";
-    "auto-aof-rewrite-min-size": Bytes(0, BIG), "64mb", NoEffect, "Bytes from which it is rewritten.";
+    "no-appendfsync-on-rewrite": Bool, "no", NoEffect,
+        "Whether it is not made safe while it is rewritten.";
+    "auto-aof-rewrite-percentage": Int(0, INT), "100", NoEffect,
+        "Growth in percent at which it is rewritten.";
+    "auto-aof-rewrite-min-size": Bytes(0, BIG), "64mb", NoEffect,
+        "Bytes from which it is rewritten.";
     "aof-load-truncated": Bool, "yes", NoEffect, "Whether a torn end is cut off at start.";
     "aof-use-rdb-preamble": Bool, "yes", NoEffect, "Whether it begins with a snapshot.";
     "aof-timestamp-enabled": Bool, "no", NoEffect, "Whether it has times in it.";
-    "aof-rewrite-incremental-fsync": Bool, "yes", NoEffect, "Whether rewriting makes it safe bit by bit.";
+    "aof-rewrite-incremental-fsync": Bool, "yes", NoEffect,
+        "Whether rewriting makes it safe bit by bit.";
     "aof-disable-auto-gc": Bool, "no", NoEffect, "Whether old files are kept.";
     "dbfilename": Text, "dump.rdb", Protected, "The snapshot's name.";
     "rdbcompression": Bool, "yes", NoEffect, "Whether the snapshot is compressed.";
@@ -195,57 +259,86 @@ table! {
     "rdb-save-incremental-fsync": Bool, "yes", NoEffect, "Whether saving makes it safe bit by bit.";
     "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
     "key-load-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
-    "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect, "Bytes loaded between two looks at clients.";
-    "stop-writes-on-bgsave-error": Bool, "yes", NoEffect, "Whether writes are refused while saving fails.";
+    "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect,
+        "Bytes loaded between two looks at clients.";
+    "stop-writes-on-bgsave-error": Bool, "yes", NoEffect,
+        "Whether writes are refused while saving fails.";
 }
 "Replication: not there yet" {
     "replicaof" | "slaveof": Words(primary), "", Start, "The primary to follow; only NO ONE.";
     "masterauth": Secret, "", NoEffect, "The primary's password.";
     "masteruser": Text, "", NoEffect, "The user on the primary.";
-    "replica-serve-stale-data" | "slave-serve-stale-data": Bool, "yes", NoEffect, "Whether a replica without its primary answers.";
-    "replica-read-only" | "slave-read-only": Bool, "yes", NoEffect, "Whether a replica refuses writes.";
-    "replica-priority" | "slave-priority": Int(0, INT), "100", NoEffect, "Which replica is promoted first.";
+    "replica-serve-stale-data" | "slave-serve-stale-data": Bool, "yes", NoEffect,
+        "Whether a replica without its primary answers.";
+    "replica-read-only" | "slave-read-only": Bool, "yes", NoEffect,
+        "Whether a replica refuses writes.";
+    "replica-priority" | "slave-priority": Int(0, INT), "100", NoEffect,
+        "Which replica is promoted first.";
     "replica-announced": Bool, "yes", NoEffect, "Whether Sentinel tells of this replica.";
     "replica-announce-ip" | "slave-announce-ip": Text, "", NoEffect, "Address told to the primary.";
-    "replica-announce-port" | "slave-announce-port": Int(0, 65535), "0", NoEffect, "Port told to the primary.";
-    "replica-ignore-maxmemory" | "slave-ignore-maxmemory": Bool, "yes", NoEffect, "Whether a replica evicts nothing by itself.";
-    "replica-ignore-disk-write-errors": Bool, "no", NoEffect, "Whether a replica goes on when its disk fails.";
+    "replica-announce-port" | "slave-announce-port": Int(0, 65535), "0", NoEffect,
+        "Port told to the primary.";
+    "replica-ignore-maxmemory" | "slave-ignore-maxmemory": Bool, "yes", NoEffect,
+        "Whether a replica evicts nothing by itself.";
+    "replica-ignore-disk-write-errors": Bool, "no", NoEffect,
+        "Whether a replica goes on when its disk fails.";
     "repl-diskless-sync": Bool, "yes", NoEffect, "Whether snapshots go to replicas without a file.";
-    "repl-diskless-sync-delay": Int(0, INT), "5", NoEffect, "Seconds to wait for more replicas before that.";
+    "repl-diskless-sync-delay": Int(0, INT), "5", NoEffect,
+        "Seconds to wait for more replicas before that.";
     "repl-diskless-sync-max-replicas": Int(0, INT), "0", NoEffect, "Replicas that end the wait.";
-    "repl-diskless-load": Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled", NoEffect, "Whether a replica loads without a file.";
+    "repl-diskless-load": Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled", NoEffect,
+        "Whether a replica loads without a file.";
     "repl-disable-tcp-nodelay": Bool, "no", NoEffect, "Whether replicas get fewer, larger packets.";
-    "repl-ping-replica-period" | "repl-ping-slave-period": Int(1, INT), "10", NoEffect, "Seconds between pings to replicas.";
+    "repl-ping-replica-period" | "repl-ping-slave-period": Int(1, INT), "10", NoEffect,
+        "Seconds between pings to replicas.";
     "repl-timeout": Int(1, INT), "60", NoEffect, "Seconds until a link is given up.";
     "repl-backlog-size": Bytes(1, BIG), "1mb", NoEffect, "Bytes kept for replicas that come back.";
-    "repl-backlog-ttl": Int(0, BIG), "3600", NoEffect, "Seconds that they are kept without any replica.";
-    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", NoEffect, "Replicas without which writes are refused.";
-    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", NoEffect, "Seconds that such a replica may lag.";
-    "propagation-error-behavior": Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore", NoEffect, "What happens when a replica cannot follow.";
+    "repl-backlog-ttl": Int(0, BIG), "3600", NoEffect,
+        "Seconds that they are kept without any replica.";
+    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", NoEffect,
+        "Replicas without which writes are refused.";
+    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", NoEffect,
+        "Seconds that such a replica may lag.";
+    "propagation-error-behavior": Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore",
+        NoEffect,
+        "What happens when a replica cannot follow.";
 }
 "Scripts: not there yet" {
-    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", NoEffect, "Milliseconds after which a script counts as busy.";
+    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", NoEffect,
+        "Milliseconds after which a script counts as busy.";
     "lua-enable-deprecated-api": Bool, "no", NoEffect, "Whether old names are there.";
 }
 "Cluster: not there yet" {
     "cluster-enabled": Words(off), "no", Start, "Whether this is a node of a cluster; only no.";
     "cluster-config-file": Text, "nodes.conf", NoEffect, "File of the cluster's state.";
     "cluster-port": Int(0, 65535), "0", NoEffect, "Port between nodes.";
-    "cluster-node-timeout": Int(0, BIG), "15000", NoEffect, "Milliseconds until a node counts as gone.";
+    "cluster-node-timeout": Int(0, BIG), "15000", NoEffect,
+        "Milliseconds until a node counts as gone.";
     "cluster-migration-barrier": Int(0, INT), "1", NoEffect, "Replicas that a primary keeps.";
-    "cluster-replica-validity-factor" | "cluster-slave-validity-factor": Int(0, INT), "10", NoEffect, "How old a replica's data may be for it to be promoted.";
-    "cluster-replica-no-failover" | "cluster-slave-no-failover": Bool, "no", NoEffect, "Whether this replica is never promoted.";
-    "cluster-require-full-coverage": Bool, "yes", NoEffect, "Whether all slots must be served for any to be.";
-    "cluster-allow-reads-when-down": Bool, "no", NoEffect, "Whether a cluster that is down answers reads.";
-    "cluster-allow-pubsubshard-when-down": Bool, "yes", NoEffect, "Whether it serves shard channels then.";
-    "cluster-allow-replica-migration": Bool, "yes", NoEffect, "Whether replicas move to primaries without one.";
-    "cluster-link-sendbuf-limit": Bytes(0, BIG), "0", NoEffect, "Bytes that may wait between nodes.";
+        "cluster-replica-validity-factor" | "cluster-slave-validity-factor": Int(0, INT), "10",
+        NoEffect,
+        "How old a replica's data may be for it to be promoted.";
+    "cluster-replica-no-failover" | "cluster-slave-no-failover": Bool, "no", NoEffect,
+        "Whether this replica is never promoted.";
+    "cluster-require-full-coverage": Bool, "yes", NoEffect,
+        "Whether all slots must be served for any to be.";
+    "cluster-allow-reads-when-down": Bool, "no", NoEffect,
+        "Whether a cluster that is down answers reads.";
+    "cluster-allow-pubsubshard-when-down": Bool, "yes", NoEffect,
+        "Whether it serves shard channels then.";
+    "cluster-allow-replica-migration": Bool, "yes", NoEffect,
+        "Whether replicas move to primaries without one.";
+    "cluster-link-sendbuf-limit": Bytes(0, BIG), "0", NoEffect,
+        "Bytes that may wait between nodes.";
     "cluster-announce-ip": Text, "", NoEffect, "Address told to other nodes.";
     "cluster-announce-hostname": Text, "", NoEffect, "Name told to clients.";
     "cluster-announce-human-nodename": Text, "", NoEffect, "Name told in logs.";
     "cluster-announce-port": Int(0, 65535), "0", NoEffect, "Port told to other nodes.";
     "cluster-announce-tls-port": Int(0, 65535), "0", NoEffect, "TLS port told to other nodes.";
-    "cluster-announce-bus-port": Int(0, 65535), "0", NoEffect, "Port between nodes told to other nodes.";
-    "cluster-preferred-endpoint-type": Enum(&["ip", "hostname", "unknown-endpoint"]), "ip", NoEffect, "What clients are sent to.";
+    "cluster-announce-bus-port": Int(0, 65535), "0", NoEffect,
+        "Port between nodes told to other nodes.";
+    "cluster-preferred-endpoint-type": Enum(&["ip", "hostname", "unknown-endpoint"]), "ip",
+        NoEffect,
+        "What clients are sent to.";
 }
 }

@@ -18,8 +18,10 @@ use crate::worker::{Worker, note_drained};
 
 /// Connections that are read before the first is run, at most.
 const GROUP: usize = 16;
-/// Bytes that are read ahead, at most: a connection that sends more has a pipeline of its own.
+/// Bytes that are read ahead, at most. A connection that sends about so many has a pipeline of its
+/// own, whose keys are fetched side by side anyway.
 const AHEAD_BYTES: usize = 512;
+const PIPELINE_BYTES: usize = 200;
 
 impl Worker {
     /// Reads and runs the connections of this turn.
@@ -57,6 +59,7 @@ impl Worker {
     fn read_ahead(&mut self, index: usize) -> Option<(u64, usize)> {
         let connection = self.connections.get_mut(index)?.as_mut()?;
         let is_plain = connection.stream.tls.is_none()
+            && connection.last_read_bytes < PIPELINE_BYTES
             && connection.input.is_empty()
             && connection.queue.is_empty()
             && connection.session.blocked.is_none()

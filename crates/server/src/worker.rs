@@ -258,6 +258,7 @@ impl Worker {
             unsent: Unsent::default(),
             soft_limit_since_ms: 0,
             may_read: true,
+            last_read_bytes: 0,
             ahead: None,
             read_closed: false,
             is_broken: false,
@@ -313,7 +314,8 @@ impl Worker {
         let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
             return;
         };
-        connection.may_read = true;
+        // What was read ahead has told already whether there is more.
+        connection.may_read |= connection.ahead.is_none();
         let killed = connection.peer.client.killed.load(Ordering::Relaxed);
         let open = !killed && self.serve(index, &mut connection);
         self.put_back(index, connection, open);
@@ -435,7 +437,8 @@ impl Worker {
         Ok(())
     }
 
-    fn count_input(&self, connection: &Connection, count: usize) {
+    fn count_input(&self, connection: &mut Connection, count: usize) {
+        connection.last_read_bytes = count;
         let counts = self.hub.counts();
         add(&counts.input_bytes, count as u64);
         add(&counts.reads, 1);
@@ -621,18 +624,18 @@ impl Worker {
         let shared = Arc::clone(&self.hub.shared);
         let mark = self.out.bytes().len();
         let before = connection.peer.replies;
+        connection.peer.mutes = before != Replies::On;
         if before == Replies::Skip {
             connection.peer.replies = Replies::On;
         }
         self.lend(connection);
         let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
         turn.run(&mut connection.session, &mut self.out, args);
-        let skips = before == Replies::Skip;
-        let off = before == Replies::Off && self.hub.peer().replies == Replies::Off;
-        if skips || off {
+        let mutes = std::mem::take(&mut self.hub.peer().mutes);
+        if mutes {
             self.out.truncate(mark);
         }
-        connection.skips_wait = skips && connection.session.blocked.is_some();
+        connection.skips_wait = mutes && connection.session.blocked.is_some();
         self.take_back(connection);
         true
     }

@@ -188,6 +188,15 @@ fn replies_can_be_switched_off() {
         (&["CLIENT REPLY SKIP", "PING", "ECHO a", "ECHO b"], &["a", "b"]),
         (&["CLIENT REPLY SKIP", "CLIENT REPLY SKIP", "PING", "ECHO a"], &["a"]),
         (&["CLIENT REPLY OFF", "PING", "CLIENT REPLY SKIP", "PING", "CLIENT REPLY ON"], &["OK"]),
+        (&["CLIENT REPLY SKIP", "CLIENT REPLY ON", "PING"], &["OK", "PONG"]),
+        (
+            &["CLIENT REPLY OFF", "SUBSCRIBE c", "UNSUBSCRIBE c", "CLIENT REPLY ON"],
+            &["[subscribe c 1]", "[unsubscribe c 0]", "OK"],
+        ),
+        (
+            &["CLIENT REPLY SKIP", "SUBSCRIBE c", "UNSUBSCRIBE c"],
+            &["[subscribe c 1]", "[unsubscribe c 0]"],
+        ),
         (&["CLIENT REPLY OFF", "SET k v", "GET k", "CLIENT REPLY ON", "GET k"], &["OK", "v"]),
     ];
     for (commands, replies) in cases {

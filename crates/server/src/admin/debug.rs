@@ -1,18 +1,16 @@
 //! DEBUG, as far as test suites use it and as it makes sense here; only where
 //! `enable-debug-command` allows it.
+//!
+//! To clients it is one command, as in Redis: its subcommands are rows of its own table.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use commands::command::{
-    ADMIN, ALL_KEYS, Command, Family, Flags, Group, LOADING, NO_SCRIPT, READONLY, RO_META, STALE,
-    WRITE, at,
-};
+use commands::command::{ADMIN, Command, Family, Flags, Group, LOADING, NO_SCRIPT, STALE};
 use commands::context::Context;
 use commands::error::Error;
-use commands::help::HELP;
 use commands::object::encoding_of;
-use commands::words::integer;
+use commands::words::{integer, is};
 use keyspace::access;
 use keyspace::keys::Expire;
 use keyspace::raw::entry::NewValue;
@@ -22,129 +20,167 @@ use crate::hub::Hub;
 use crate::options::index_of;
 
 const FLAGS: Flags = ADMIN.with(NO_SCRIPT).with(LOADING).with(STALE);
-const ROW: Command = Command { flags: FLAGS, ..Command::DEFAULT };
 /// Turns something of Redis on or off that does not exist here.
 const NOTHING: Command = Command {
     run: nothing,
     usage: "[arg [arg ...]]",
     summary: "Accepted; there is nothing to change.",
-    ..ROW
+    ..Command::DEFAULT
 };
-const KEY: Command =
-    Command { flags: FLAGS.with(READONLY), keys: &[at(2, RO_META)], usage: "key", ..ROW };
+/// Looks at one key.
+const KEY: Command = Command { usage: "key", ..Command::DEFAULT };
 
 /// The family.
 pub const FAMILY: Family = Family {
     group: Group::Server,
     commands: &[Command {
         name: "DEBUG",
+        run: debug,
         summary: "For tests of the server.",
         complexity: "Depends on the subcommand",
         flags: FLAGS,
-        sub: &[
-            Command {
-                name: "SLEEP",
-                run: sleep,
-                usage: "seconds",
-                summary: "Stops this connection's event loop for so long; the others go on.",
-                ..ROW
-            },
-            Command {
-                name: "SET-ACTIVE-EXPIRE",
-                run: set_active_expire,
-                usage: "<0 | 1>",
-                summary: "Whether keys that are due are removed though nobody asks for them.",
-                ..ROW
-            },
-            Command {
-                name: "OBJECT",
-                run: object,
-                summary: "Returns how a key's value is kept, as one line.",
-                ..KEY
-            },
-            Command {
-                name: "LISTPACK",
-                run: listpack,
-                summary: "Returns the encoding of a key's value.",
-                ..KEY
-            },
-            Command {
-                name: "HTSTATS-KEY",
-                run: listpack,
-                usage: "key [full]",
-                summary: "Returns the encoding of a key's value.",
-                ..KEY
-            },
-            Command {
-                name: "HTSTATS",
-                run: htstats,
-                usage: "dbid [full]",
-                summary: "Returns the number of keys of a database.",
-                ..ROW
-            },
-            Command {
-                name: "PROTOCOL",
-                run: protocol,
-                usage: "type",
-                summary: "Returns a reply of this type.",
-                ..ROW
-            },
-            Command {
-                name: "STRINGMATCH-LEN",
-                run: stringmatch_len,
-                usage: "len pattern",
-                summary: "Matches a pattern against so many letters a.",
-                ..ROW
-            },
-            Command {
-                name: "POPULATE",
-                run: populate,
-                flags: FLAGS.with(WRITE).with(ALL_KEYS),
-                usage: "count [prefix] [size]",
-                summary: "Makes keys prefix:0, prefix:1 and so on, but for those that are there.",
-                complexity: "O(N), N = keys",
-                ..ROW
-            },
-            Command {
-                name: "ERROR",
-                run: error,
-                usage: "text",
-                summary: "Returns an error of this text.",
-                ..ROW
-            },
-            Command {
-                name: "LOG",
-                run: log,
-                usage: "text",
-                summary: "Writes a line to the log.",
-                ..ROW
-            },
-            Command { name: "JMAP", ..NOTHING },
-            Command { name: "REPLYBUFFER", ..NOTHING },
-            Command { name: "QUICKLIST-PACKED-THRESHOLD", ..NOTHING },
-            Command { name: "SET-DISABLE-DENY-SCRIPTS", ..NOTHING },
-            Command { name: "SET-SKIP-CHECKSUM-VALIDATION", ..NOTHING },
-            Command { name: "CHANGE-REPL-ID", ..NOTHING },
-            Command { name: "PAUSE-CRON", ..NOTHING },
-            Command { name: "DICT-RESIZING", ..NOTHING },
-            Command {
-                name: "RELOAD",
-                run: no_files,
-                usage: "[arg [arg ...]]",
-                summary: "Saves and loads all data; not there yet.",
-                ..ROW
-            },
-            Command {
-                name: "LOADAOF",
-                run: no_files,
-                summary: "Loads the append-only file; not there yet.",
-                ..ROW
-            },
-            HELP,
-        ],
+        usage: "subcommand [arg [arg ...]]",
+        wants_all_keys: Some(wants_keys),
         ..Command::DEFAULT
     }],
 };
+
+const ROWS: &[Command] = &[
+    Command {
+        name: "SLEEP",
+        run: sleep,
+        usage: "seconds",
+        summary: "Stops this connection's event loop for so long; the others go on.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "SET-ACTIVE-EXPIRE",
+        run: set_active_expire,
+        usage: "<0 | 1>",
+        summary: "Whether keys that are due are removed though nobody asks for them.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "OBJECT",
+        run: object,
+        summary: "Returns how a key's value is kept, as one line.",
+        ..KEY
+    },
+    Command {
+        name: "LISTPACK",
+        run: listpack,
+        summary: "Returns the encoding of a key's value.",
+        ..KEY
+    },
+    Command {
+        name: "HTSTATS-KEY",
+        run: listpack,
+        usage: "key [full]",
+        summary: "Returns the encoding of a key's value.",
+        ..KEY
+    },
+    Command {
+        name: "HTSTATS",
+        run: htstats,
+        usage: "dbid [full]",
+        summary: "Returns the number of keys of a database.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "PROTOCOL",
+        run: protocol,
+        usage: "type",
+        summary: "Returns a reply of this type.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "STRINGMATCH-LEN",
+        run: stringmatch_len,
+        usage: "len pattern",
+        summary: "Matches a pattern against so many letters a.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "POPULATE",
+        run: populate,
+        usage: "count [prefix] [size]",
+        summary: "Makes keys prefix:0, prefix:1 and so on, but for those that are there.",
+        complexity: "O(N), N = keys",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "ERROR",
+        run: error,
+        usage: "text",
+        summary: "Returns an error of this text.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "LOG",
+        run: log,
+        usage: "text",
+        summary: "Writes a line to the log.",
+        ..Command::DEFAULT
+    },
+    Command { name: "JMAP", ..NOTHING },
+    Command { name: "REPLYBUFFER", ..NOTHING },
+    Command { name: "QUICKLIST-PACKED-THRESHOLD", ..NOTHING },
+    Command { name: "SET-DISABLE-DENY-SCRIPTS", ..NOTHING },
+    Command { name: "SET-SKIP-CHECKSUM-VALIDATION", ..NOTHING },
+    Command { name: "CHANGE-REPL-ID", ..NOTHING },
+    Command { name: "PAUSE-CRON", ..NOTHING },
+    Command { name: "DICT-RESIZING", ..NOTHING },
+    Command {
+        name: "RELOAD",
+        run: no_files,
+        usage: "[arg [arg ...]]",
+        summary: "Saves and loads all data; not there yet.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "LOADAOF",
+        run: no_files,
+        summary: "Loads the append-only file; not there yet.",
+        ..Command::DEFAULT
+    },
+];
+
+/// The subcommands that look at keys or make some.
+fn wants_keys(args: Args<'_>) -> bool {
+    const NAMES: [&str; 4] = ["OBJECT", "LISTPACK", "HTSTATS-KEY", "POPULATE"];
+    args.get(1).is_some_and(|word| NAMES.iter().any(|name| is(word, name)))
+}
+
+fn debug(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    gate(cx)?;
+    if is(args.word(1), "HELP") && args.len() == 2 {
+        return help(cx);
+    }
+    let len = args.len() as i32 - 1;
+    let takes = |row: &Command| match row.arity() {
+        arity @ 0.. => len == arity,
+        arity => len >= -arity,
+    };
+    match ROWS.iter().find(|row| is(args.word(1), row.name)).filter(|row| takes(row)) {
+        Some(row) => (row.run)(cx, args),
+        None => {
+            let word = String::from_utf8_lossy(args.word(1)).into_owned();
+            Err(Error::new(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{word}'. Try DEBUG HELP."
+            )))
+        }
+    }
+}
+
+fn help(cx: &mut Context<'_>) -> Result<(), Error> {
+    cx.out.array(1 + ROWS.len() * 2);
+    cx.out.simple("DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
+    for row in ROWS {
+        cx.out.simple(format!("{} {}", row.name, row.usage).trim_end());
+        cx.out.simple(&format!("    {}", row.summary));
+    }
+    Ok(())
+}
 
 /// Refuses unless `enable-debug-command` allows it to this client.
 fn gate(cx: &mut Context<'_>) -> Result<(), Error> {
@@ -167,18 +203,15 @@ fn gate(cx: &mut Context<'_>) -> Result<(), Error> {
 }
 
 fn nothing(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
     cx.out.ok();
     Ok(())
 }
 
-fn no_files(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
+fn no_files(_: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     Err(Error::text("ERR persistence is not there yet: nothing is kept on disk"))
 }
 
 fn sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
     let seconds = commands::words::float(args.word(2))?;
     let time = Duration::try_from_secs_f64(seconds)
         .map_err(|_| Error::text("ERR value is out of range, must be positive"))?;
@@ -188,7 +221,6 @@ fn sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 }
 
 fn set_active_expire(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
     let is_on = integer(args.word(2))? != 0;
     cx.keys.space().settings.active_expire.store(is_on, Ordering::Relaxed);
     cx.out.ok();
@@ -196,7 +228,6 @@ fn set_active_expire(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> 
 }
 
 fn object(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
     let now_ms = cx.keys.now_ms();
     let told = cx.keys.inspect(args.word(2), |entry| {
         let idle = access::idle_seconds(entry.access(), now_ms);
@@ -212,14 +243,12 @@ fn object(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 }
 
 fn listpack(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
     let told = cx.keys.inspect(args.word(2), |entry| encoding_of(entry).to_string());
     cx.out.simple(&told.ok_or(Error::NO_SUCH_KEY)?);
     Ok(())
 }
 
 fn htstats(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
     let space = cx.keys.space();
     let db = usize::try_from(integer(args.word(2))?).ok().filter(|db| *db < space.databases());
     let db = db.ok_or(Error::text("ERR Out of range database"))?;
@@ -232,11 +261,12 @@ fn htstats(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 }
 
 fn protocol(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
     let out = &mut *cx.out;
     match args.word(2).to_ascii_lowercase().as_slice() {
         b"string" => out.text("Hello World"),
         b"integer" => out.int(12345),
+        // Not pi: the number that Redis answers.
+        #[allow(clippy::approx_constant)]
         b"double" => out.double(3.141),
         b"null" => out.null(),
         b"array" => {
@@ -284,7 +314,6 @@ fn protocol(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 
 fn stringmatch_len(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     const LEN_MAX: i64 = 1 << 24;
-    gate(cx)?;
     let len = integer(args.word(2))?;
     if !(0..=LEN_MAX).contains(&len) {
         return Err(Error::OUT_OF_RANGE);
@@ -295,7 +324,6 @@ fn stringmatch_len(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 }
 
 fn populate(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
     let count = integer(args.word(2))?;
     let size = args.get(4).map_or(Ok(0), integer)?;
     if count < 0 || size < 0 || args.len() > 5 {
@@ -317,13 +345,11 @@ fn populate(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn error(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
+fn error(_: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     Err(Error::new(String::from_utf8_lossy(args.word(2)).into_owned()))
 }
 
 fn log(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    gate(cx)?;
     tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(args.word(2)));
     cx.out.ok();
     Ok(())
@@ -340,6 +366,14 @@ mod tests {
         let mut server = Server::new(&[("enable-debug-command", "local")]);
         server.check(&[
             ("DEBUG JMAP", "+OK"),
+            (
+                "DEBUG NOPE",
+                "-ERR unknown subcommand or wrong number of arguments for 'NOPE'. Try DEBUG HELP.",
+            ),
+            (
+                "DEBUG SLEEP",
+                "-ERR unknown subcommand or wrong number of arguments for 'SLEEP'. Try DEBUG HELP.",
+            ),
             ("DEBUG POPULATE 3 k 10", "+OK"),
             ("DBSIZE", ":3"),
             ("STRLEN k:2", ":10"),

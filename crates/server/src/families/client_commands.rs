@@ -535,6 +535,7 @@ fn reply(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     match args.word(2) {
         on if is(on, "ON") => {
             peer.replies = Replies::On;
+            peer.mutes = false;
             cx.out.ok();
         }
         off if is(off, "OFF") => peer.replies = Replies::Off,

@@ -15,7 +15,7 @@ use commands::context::Context;
 
 use crate::hub::Hub;
 
-/// The families of this crate.
+/// The families of this folder.
 pub const FAMILIES: &[Family] =
     &[connection::FAMILY, client_commands::FAMILY, pubsub_commands::FAMILY];
 

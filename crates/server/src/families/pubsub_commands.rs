@@ -1,6 +1,7 @@
 //! SUBSCRIBE, PUBLISH and their like: who listens is in [`crate::pubsub`], which all threads share,
 //! and in the client's peer, for its own sake.
 
+use std::any::Any;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -190,13 +191,17 @@ fn note(peer: &Peer) {
 }
 
 fn confirm(cx: &mut Context<'_>, word: &str, name: Option<&[u8]>, count: usize) {
-    cx.out.push(3);
-    cx.out.text(word);
-    match name {
-        Some(name) => cx.out.bulk(name),
-        None => cx.out.null(),
-    }
-    cx.out.count(count);
+    let host: &mut dyn Any = cx.host;
+    let hub: &mut Hub = host.downcast_mut().expect("see families::hub");
+    hub.confirm(cx.session, cx.out, |out| {
+        out.push(3);
+        out.text(word);
+        match name {
+            Some(name) => out.bulk(name),
+            None => out.null(),
+        }
+        out.count(count);
+    });
 }
 
 fn join(cx: &mut Context<'_>, args: Args<'_>, kind: Channel, word: &str) -> Result<(), Error> {
@@ -250,7 +255,7 @@ fn leave(cx: &mut Context<'_>, args: Args<'_>, kind: Channel, word: &str) -> Res
 
 /// What was sent to the client before it stopped listening comes before the confirmation.
 fn write_claimed(cx: &mut Context<'_>) {
-    let host: &mut dyn std::any::Any = cx.host;
+    let host: &mut dyn Any = cx.host;
     let hub: &mut Hub = host.downcast_mut().expect("see families::hub");
     hub.write_claimed(cx.session, cx.out);
 }
