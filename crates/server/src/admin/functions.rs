@@ -40,8 +40,7 @@ fn flush(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         None => {}
         Some(word) if args.len() == 3 && (is(word, "ASYNC") || is(word, "SYNC")) => {}
         Some(_) => {
-            const BAD: Error =
-                Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
+            const BAD: Error = Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
             return Err(BAD);
         }
     }
