@@ -28,9 +28,11 @@ from server import Server, free_port
 VERSION = "6.4.0"
 SOURCE = WORK / f"redis-{VERSION}"
 VENV = WORK / "redis-py-venv"
-# What the suite itself imports; it brings its own redis package.
+# What the suite itself imports. It runs on the redis package that it brings along; the installed
+# one is there for its version alone, which the client sends as lib-ver.
 PACKAGES = [
     "pytest>=8,<9", "pytest-asyncio>=1,<2", "pytest-timeout>=2,<3", "mock", "packaging", "PyJWT",
+    f"redis=={VERSION}",
 ]
 MARKERS = "not onlycluster and not redismod and not ssl and not cp_integration and not replica"
 FLOOR_PERCENT = 98.0

@@ -97,6 +97,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
         "" => tracing::info!("no configuration file: defaults and the options given"),
         file => tracing::info!("configuration file: {file}"),
     }
+    tracing::info!("all data is in memory only: nothing is kept on disk yet");
     configuration.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });

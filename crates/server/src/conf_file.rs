@@ -199,7 +199,9 @@ impl Configuration {
         })?;
         self.options.put(index, value);
         self.set.insert(index);
-        if row.when == When::NoEffect && self.has_set(index) {
+        // What turns something off that is not there is as asked for.
+        let is_off = matches!(self.options.text(index).as_str(), "" | "no");
+        if row.when == When::NoEffect && self.has_set(index) && !is_off {
             self.warnings.push(format!("option '{}' has no effect here", row.name));
         }
         Ok(())
@@ -413,7 +415,7 @@ mod tests {
     fn files_are_read() {
         let read = read(
             "# a comment\n\n  PORT 7000 \nrequirepass \"a b\\x21\"\nsave 900 1\nsave 300 10\n\
-             logfile ''\nbind 127.0.0.1 ::1\nslave-read-only no\nrename-command FLUSHALL \"\"\n",
+             logfile ''\nbind 127.0.0.1 ::1\nslave-priority 7\nrename-command FLUSHALL \"\"\n",
         );
         let read = read.map_err(|error| error.as_line()).expect("it is right");
         assert_eq!(read.options.number(const { index_of("port") }), 7000);

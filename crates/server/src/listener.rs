@@ -111,6 +111,8 @@ impl Listeners {
             Door::Tcp(listener) | Door::Tls(listener) => {
                 let (socket, peer) = listener.accept()?;
                 let _ = socket.set_nodelay(true);
+                let seconds = shared.options.number(const { index_of("tcp-keepalive") });
+                crate::sys::keep_alive(&socket, seconds as u32);
                 let laddr = socket.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
                 let is_tls = matches!(self.doors[door], Door::Tls(_));
                 let addr = peer.to_string();

@@ -40,7 +40,7 @@ table! {
     "unixsocketperm": Octal(0o777), "0", Start,
         "Permissions of the unix socket, in octal; 0 = as the umask has it.";
     "protected-mode": Bool, "yes", Always, "Without a password, serve loopback clients only.";
-    "tcp-backlog": Int(0, INT), "511", Start, "Connections that may wait to be accepted.";
+    "tcp-backlog": Int(0, INT), "511", NoEffect, "Connections that may wait to be accepted; 1024.";
     "tcp-keepalive": Int(0, INT), "300", Always, "Seconds between keep-alive probes, 0 = none.";
     "maxclients": Int(1, 1_000_000), "10000", Always, "Clients at most.";
     "timeout": Int(0, INT), "0", Always, "Seconds until an idle client is closed, 0 = never.";
@@ -88,8 +88,8 @@ table! {
     "pidfile": Text, "", Start, "File that the process id is written to.";
     "supervised": Enum(&["upstart", "systemd", "auto", "no"]), "no", Start,
         "Who is told that the server is ready; systemd and auto by $NOTIFY_SOCKET.";
-    "shutdown-timeout": Int(0, INT), "10", Always,
-        "Seconds that a shutdown may wait for clients and requests.";
+    "shutdown-timeout": Int(0, INT), "10", NoEffect,
+        "Seconds that a shutdown waits for replicas; there are none.";
     "shutdown-on-sigint": Words(shutdown), "default", NoEffect,
         "What SIGINT does: always a clean end.";
     "shutdown-on-sigterm": Words(shutdown), "default", NoEffect,
@@ -126,9 +126,8 @@ table! {
     "log-format": Enum(&["text", "json", "logfmt"]), "text", Start, "How a line looks.";
     "syslog-enabled": Bool, "no", NoEffect, "Whether the system's log is written as well.";
     "syslog-ident": Text, "redis", NoEffect, "The name in the system's log.";
-    "syslog-facility": Enum(&[
-        "user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
-    ]), "local0", NoEffect,
+    "syslog-facility": Enum(&["user", "local0", "local1", "local2", "local3", "local4",
+        "local5", "local6", "local7"]), "local0", NoEffect,
         "The facility in the system's log.";
 }
 "Security" {
@@ -151,10 +150,9 @@ table! {
 "Memory" {
     "maxmemory": Bytes(0, BIG), "0", Always,
         "Bytes in use at which keys are evicted or writes refused, 0 = no limit.";
-    "maxmemory-policy": Enum(&[
-        "noeviction", "allkeys-lru", "volatile-lru", "allkeys-lfu", "volatile-lfu",
-        "allkeys-random", "volatile-random", "volatile-ttl",
-    ]), "noeviction", Always,
+    "maxmemory-policy": Enum(&["noeviction", "allkeys-lru", "volatile-lru", "allkeys-lfu",
+        "volatile-lfu", "allkeys-random", "volatile-random", "volatile-ttl"]), "noeviction",
+        Always,
         "Which keys go when maxmemory is reached.";
     "maxmemory-samples": Int(1, 64), "5", Always, "Keys compared to find one to evict.";
     "maxmemory-eviction-tenacity": Int(0, 100), "10", NoEffect,
@@ -301,8 +299,8 @@ table! {
         "Replicas without which writes are refused.";
     "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", NoEffect,
         "Seconds that such a replica may lag.";
-    "propagation-error-behavior":
-        Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore", NoEffect,
+    "propagation-error-behavior": Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore",
+        NoEffect,
         "What happens when a replica cannot follow.";
 }
 "Scripts: not there yet" {
@@ -317,8 +315,8 @@ table! {
     "cluster-node-timeout": Int(0, BIG), "15000", NoEffect,
         "Milliseconds until a node counts as gone.";
     "cluster-migration-barrier": Int(0, INT), "1", NoEffect, "Replicas that a primary keeps.";
-    "cluster-replica-validity-factor" | "cluster-slave-validity-factor":
-        Int(0, INT), "10", NoEffect,
+        "cluster-replica-validity-factor" | "cluster-slave-validity-factor": Int(0, INT), "10",
+        NoEffect,
         "How old a replica's data may be for it to be promoted.";
     "cluster-replica-no-failover" | "cluster-slave-no-failover": Bool, "no", NoEffect,
         "Whether this replica is never promoted.";
@@ -339,8 +337,8 @@ table! {
     "cluster-announce-tls-port": Int(0, 65535), "0", NoEffect, "TLS port told to other nodes.";
     "cluster-announce-bus-port": Int(0, 65535), "0", NoEffect,
         "Port between nodes told to other nodes.";
-    "cluster-preferred-endpoint-type":
-        Enum(&["ip", "hostname", "unknown-endpoint"]), "ip", NoEffect,
+    "cluster-preferred-endpoint-type": Enum(&["ip", "hostname", "unknown-endpoint"]), "ip",
+        NoEffect,
         "What clients are sent to.";
 }
 }

@@ -189,3 +189,23 @@ pub fn allocator_report() -> String {
     let _ = tikv_jemalloc_ctl::stats_print::stats_print(&mut report, options);
     String::from_utf8_lossy(&report).into_owned()
 }
+
+/// Has the system probe an idle connection after so many seconds, and close it after three probes
+/// without an answer; 0 = never. A refusal changes nothing.
+pub fn keep_alive(socket: &impl std::os::fd::AsRawFd, seconds: u32) {
+    if seconds == 0 {
+        return;
+    }
+    let set = |level, name, value: u32| {
+        let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
+        let len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `value` is an int of that length, which all these options take.
+        unsafe {
+            libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len)
+        };
+    };
+    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds);
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, (seconds / 3).max(1));
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 3);
+}

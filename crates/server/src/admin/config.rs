@@ -90,7 +90,7 @@ fn failed(name: &str, text: &str) -> Error {
 }
 
 fn set(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(Error::SYNTAX);
     }
     let shared = std::sync::Arc::clone(&Hub::of(cx.host).shared);

@@ -175,7 +175,7 @@ fn server(page: &mut Page<'_>) {
     let hz = page.number(const { index_of("hz") });
     page.field("hz", hz);
     page.field("configured_hz", hz);
-    page.field("lru_clock", page.now_ms / 1000 & 0xff_ffff);
+    page.field("lru_clock", (page.now_ms / 1000) & 0xff_ffff);
     let executable = std::env::current_exe().unwrap_or_default();
     page.field("executable", executable.display());
     page.field("config_file", &shared.config_file);
