@@ -166,11 +166,10 @@ def run_once(unit, server, skips, is_spawned):
     command = [
         "tclsh", "tests/test_helper.tcl", "--tags", TAGS, "--clients", "1", "--durable",
         "--timeout", str(HANG_SECONDS), "--single", f"unit/{unit}",
+        # Its own, beside other runs; low enough that the cluster's port, 10000 above, is one too.
+        "--baseport", str(12000 + free_port() % 20000), "--portcount", "200",
     ]
-    if is_spawned:
-        # Low enough that the cluster's port, 10000 above, is one too.
-        command += ["--baseport", str(12000 + free_port() % 20000), "--portcount", "200"]
-    else:
+    if not is_spawned:
         command += ["--host", server.host, "--port", str(server.port), "--ignore-encoding"]
     for pattern in skips:
         command += ["--skiptest", pattern]

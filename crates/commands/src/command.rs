@@ -12,7 +12,7 @@ use resp::Args;
 pub type Run = fn(&mut Context<'_>, Args<'_>) -> Result<(), Error>;
 
 /// A command's properties, as bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Flags(pub u32);
 
 impl Flags {
@@ -250,6 +250,9 @@ pub struct Command {
     pub flags: Flags,
     /// Its keys.
     pub keys: &'static [KeySpec],
+    /// The word that is looked up inside the collection at the first key (a field, a member), 0 if
+    /// there is none: it is fetched into the cache ahead when the command comes in a batch.
+    pub element: usize,
     /// Whether the words ask for every lock though the table does not (SORT with BY). Called with
     /// the whole command.
     pub wants_all_keys: Option<fn(Args<'_>) -> bool>,
@@ -284,6 +287,7 @@ impl Command {
         run: unreachable,
         flags: NONE,
         keys: NO_KEYS,
+        element: 0,
         wants_all_keys: None,
         usage: "",
         arity_override: 0,

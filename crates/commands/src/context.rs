@@ -10,6 +10,7 @@ use keyspace::value::Kind;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Writer};
 
+use crate::command::Flags;
 use crate::error::Error;
 use crate::registry::Entry;
 
@@ -32,7 +33,7 @@ pub trait Host: Any {
 
     /// Called after a batch ran, with its commands; bit N of `failed` is set when the Nth one's
     /// reply was an error.
-    fn batch_ran(&mut self, session: &Session, entries: &[&Entry], failed: u32) {
+    fn batch_ran(&mut self, session: &Session, entries: &[&Entry], failed: u64) {
         let _ = (session, entries, failed);
     }
 
@@ -81,6 +82,8 @@ pub struct Multi {
     pub failed: bool,
     /// Bytes queued.
     pub bytes: usize,
+    /// What any of the queued commands does.
+    pub flags: Flags,
 }
 
 /// What a blocking command asks for when there is nothing to serve.

@@ -14,6 +14,7 @@ use keyspace::keys::Keys;
 use keyspace::keyspace::{Keyspace, shard_of};
 use keyspace::random::Random;
 use keyspace::raw::shards::ShardSet;
+use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
@@ -47,7 +48,13 @@ struct Task {
 }
 
 /// Commands of a pipeline that are run under one taking of locks, at most.
-const BATCH: usize = 16;
+const BATCH: usize = 63;
+/// The same where other threads may wait for those locks.
+const BATCH_SHARED: usize = 16;
+
+/// Collections from this size on do not fit the cache: what a batch looks up in them is fetched
+/// ahead.
+const PREFETCH_LEN: usize = 4096;
 
 /// One thread's turn: runs commands until it is dropped. Time stands still in it.
 pub struct Turn<'a> {
@@ -97,6 +104,9 @@ impl<'a> Turn<'a> {
         args: Args<'_>,
     ) {
         if let Err(error) = self.host.admit(session, entry, args) {
+            if session.multi.is_some() && entry.command.name == "EXEC" {
+                return self.drop_transaction(session, out, &format!("of: {}", error.message()));
+            }
             return self.refuse(session, out, &error);
         }
         if session.multi.is_some() && !entry.command.flags.has(TRANSACTION) {
@@ -232,7 +242,8 @@ impl<'a> Turn<'a> {
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
         let mut count = 0;
-        while count < BATCH && first + count < requests.len() {
+        let most = if core.space.tallies().len() == 1 { BATCH } else { BATCH_SHARED };
+        while count < most && first + count < requests.len() {
             let args = requests.command(first + count, input);
             let Ok(entry) = core.registry.find(args) else { break };
             if !entry.batches {
@@ -253,14 +264,18 @@ impl<'a> Turn<'a> {
         for hash in &hashes[..count] {
             Keyspace::prefetch_entry(keys.held(), *hash, session.db);
         }
+        keys.select(session.db);
+        if entries[..count].iter().any(|entry| entry.command.element > 0) {
+            let command = |index| requests.command(first + index, input);
+            prefetch_elements(&keys, &entries[..count], command);
+        }
         let host = &mut *self.host;
         let mut cx = Context { keys, out, session, host, core, entry: entries[0] };
-        cx.keys.select(cx.session.db);
         cx.keys.touch = !cx.session.no_touch;
-        let mut failed = 0;
+        let mut failed = 0u64;
         for (index, entry) in entries[..count].iter().enumerate() {
             let args = requests.command(first + index, input);
-            failed |= u32::from(run_handler(&mut cx, entry, args)) << index;
+            failed |= u64::from(run_handler(&mut cx, entry, args)) << index;
         }
         cx.host.batch_ran(cx.session, &entries[..count], failed);
         let deferred = finish(cx);
@@ -278,18 +293,25 @@ impl<'a> Turn<'a> {
         let multi = session.multi.as_mut().expect("the caller looked");
         let owned = args.to_owned();
         multi.bytes += owned.bytes();
+        multi.flags = multi.flags.with(entry.command.flags);
         multi.queue.push((entry.index, owned));
         out.simple("QUEUED");
+    }
+
+    /// Answers an EXEC that may not run, and forgets its transaction.
+    fn drop_transaction(&mut self, session: &mut Session, out: &mut Writer, why: &str) {
+        session.multi = None;
+        session.forget_watches();
+        self.tidy_watches(session);
+        let text = format!("EXECABORT Transaction discarded because {why}");
+        self.refuse(session, out, &Error::new(text));
     }
 
     fn exec(&mut self, session: &mut Session, out: &mut Writer, exec: &'a Entry, args: Args<'_>) {
         let core = self.core;
         let multi = session.multi.take().expect("the caller looked");
         if multi.failed {
-            session.forget_watches();
-            self.tidy_watches(session);
-            let text = "EXECABORT Transaction discarded because of previous errors.";
-            return self.refuse(session, out, &Error::text(text));
+            return self.drop_transaction(session, out, "of previous errors.");
         }
         let mut set = ShardSet::default();
         for (index, owned) in &multi.queue {
@@ -403,6 +425,35 @@ impl<'a> Turn<'a> {
         drop(keys);
         self.host.settle(session, out, effects);
         evicted
+    }
+}
+
+/// Fetches the fields and members that a batch's commands look up in large collections: first the
+/// places in their tables, then themselves.
+fn prefetch_elements<'i>(keys: &Keys<'_>, entries: &[&Entry], command: impl Fn(usize) -> Args<'i>) {
+    let mut found = [None; BATCH];
+    // Neighbours in a pipeline often work on one collection: look it up once.
+    let mut last: Option<(&[u8], Option<ValueRef<'_>>)> = None;
+    for (index, entry) in entries.iter().enumerate() {
+        let args = command(index);
+        let Some(element) = args.get(entry.command.element) else { continue };
+        if entry.command.element == 0 {
+            continue;
+        }
+        let key = args.word(1);
+        let value = match last {
+            Some((other, value)) if other == key => value,
+            _ => keys.peek(key).filter(|value| value.len() >= PREFETCH_LEN),
+        };
+        last = Some((key, value));
+        if let Some(value) = value {
+            let element_hash = hash(element);
+            value.prefetch(element_hash);
+            found[index] = Some((value, element_hash));
+        }
+    }
+    for (value, element_hash) in found.into_iter().flatten() {
+        value.prefetch_element(element_hash);
     }
 }
 

@@ -29,6 +29,7 @@ pub const FAMILY: Family = Family {
             run: sadd,
             flags: WRITE.with(DENY_OOM).with(FAST),
             keys: &[first(RW_INSERT)],
+            element: 2,
             usage: "key member [member ...]",
             summary: "Adds members to a set.",
             complexity: "O(N), N = members added",
@@ -39,6 +40,7 @@ pub const FAMILY: Family = Family {
             run: srem,
             flags: WRITE.with(FAST),
             keys: &[first(RM)],
+            element: 2,
             usage: "key member [member ...]",
             summary: "Takes members out of a set.",
             complexity: "O(N), N = members taken out",
@@ -58,6 +60,7 @@ pub const FAMILY: Family = Family {
             run: sismember,
             flags: READONLY.with(FAST),
             keys: &[first(RO_META)],
+            element: 2,
             usage: "key member",
             summary: "Says whether a set has a member.",
             ..Command::DEFAULT

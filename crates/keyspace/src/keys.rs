@@ -291,6 +291,19 @@ impl<'a> Keys<'a> {
         Ok((had, at, None))
     }
 
+    /// Adds to a key that holds a number, in place: `None` if it does not, `Some(None)` if the sum
+    /// would run over. A write: see [`Keys::changed`].
+    pub fn add_number(&mut self, key: &[u8], more: i64) -> Option<Option<i64>> {
+        let mut entry = self.entry_mut(key)?;
+        let ValueRef::Number(old) = entry.value() else { return None };
+        let Some(new) = old.checked_add(more) else { return Some(None) };
+        let expire_at = entry.expire_at();
+        entry.replace(NewValue::Value(Value::Number(new)), expire_at);
+        drop(entry);
+        self.changed(key);
+        Some(Some(new))
+    }
+
     /// Adds a key that is not there, without [`Keys::changed`].
     fn insert(&mut self, key: &[u8], value: NewValue<'_>, expire_at: Option<i64>) {
         let hash = hash(key);

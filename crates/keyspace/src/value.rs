@@ -71,6 +71,44 @@ pub enum ValueRef<'a> {
     Zset(&'a Zset),
 }
 
+impl ValueRef<'_> {
+    /// Elements of a collection; 1 for a string.
+    pub fn len(&self) -> usize {
+        match self {
+            ValueRef::Number(_) | ValueRef::Bytes(_) | ValueRef::Shared(_) => 1,
+            ValueRef::List(list) => list.len(),
+            ValueRef::Set(set) => set.len(),
+            ValueRef::Hash(hash) => hash.len(),
+            ValueRef::Zset(zset) => zset.len(),
+        }
+    }
+
+    /// Whether a collection has no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Asks the processor for the place where the search for an element with this hash starts.
+    pub fn prefetch(&self, hash: u64) {
+        match self {
+            ValueRef::Set(set) => set.prefetch(hash),
+            ValueRef::Hash(fields) => fields.prefetch(hash),
+            ValueRef::Zset(zset) => zset.prefetch(hash),
+            _ => {}
+        }
+    }
+
+    /// Asks the processor for the element that this hash most likely means.
+    pub fn prefetch_element(&self, hash: u64) {
+        match self {
+            ValueRef::Set(set) => set.prefetch_member(hash),
+            ValueRef::Hash(fields) => fields.prefetch_field(hash),
+            ValueRef::Zset(zset) => zset.prefetch_member(hash),
+            _ => {}
+        }
+    }
+}
+
 /// A key's value, to be changed.
 pub enum ValueMut<'a> {
     /// A string: changed through its entry.

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{
-    ADMIN, DENY_OOM, FAST, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, WRITE,
+    ADMIN, DENY_OOM, FAST, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
+    WRITE,
 };
 use commands::context::{Deliver, Host, Session};
 use commands::error::Error;
@@ -252,7 +253,7 @@ impl Hub {
         if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
-        if flags.has(DENY_OOM) && !self.make_room(session, &mut Writer::new(false)) {
+        if !self.make_room(session, &mut Writer::new(false)) && takes_memory(session, entry) {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
         Ok(())
@@ -310,6 +311,18 @@ impl Hub {
         let unix_seconds = self.now_ms / 1000;
         let slow = Slow { id: 0, unix_seconds, microseconds, words, addr, name };
         self.shared.records.add_slow(slow, max as usize);
+    }
+}
+
+/// Whether a command is refused when memory is short: by its own nature, by that of a transaction
+/// it runs, or because it would be queued.
+fn takes_memory(session: &Session, entry: &Entry) -> bool {
+    let flags = entry.command.flags;
+    let Some(multi) = &session.multi else { return flags.has(DENY_OOM) };
+    match entry.command.name {
+        "EXEC" => multi.flags.has(DENY_OOM),
+        "QUIT" | "RESET" => false,
+        _ => !flags.has(TRANSACTION),
     }
 }
 
@@ -401,7 +414,7 @@ impl Host for Hub {
         quiet && peer.is_authenticated && peer.replies == Replies::On && !listens
     }
 
-    fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u32) {
+    fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u64) {
         let each = self.started.elapsed().as_nanos() as u64 / entries.len() as u64;
         let counts = self.counts();
         add(&counts.commands, entries.len() as u64);
@@ -412,7 +425,7 @@ impl Host for Hub {
             let (index, calls) = (run[0].index, run.len() as u64);
             add(&counts.calls[index], calls);
             add(&counts.nanoseconds[index], each * calls);
-            let failures = failed >> from & ((1u64 << calls) - 1) as u32;
+            let failures = failed >> from & ((1u64 << calls) - 1);
             if failures != 0 {
                 add(&counts.failed[index], failures.count_ones().into());
             }

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod config;
 pub mod debug;
+pub mod functions;
 pub mod info;
 pub mod latency;
 pub mod memory;
@@ -21,4 +22,5 @@ pub const FAMILIES: &[Family] = &[
     misc::FAMILY,
     access::FAMILY,
     debug::FAMILY,
+    functions::FAMILY,
 ];
