@@ -258,13 +258,16 @@ fn unknown_sub(entry: &Entry, name: &[u8]) -> Error {
     Error::new(format!("ERR unknown subcommand '{name}'. Try {container} HELP."))
 }
 
-/// Calls `visit` with the index of each word that is a key, with its specification. `Err` when a
-/// count among the words makes no sense.
+/// A count of keys among the words of a command that is no number, or more than there are words.
+#[derive(Debug)]
+pub struct WrongKeyCount;
+
+/// Calls `visit` with the index of each word that is a key, with its specification.
 pub fn each_key(
     command: &Command,
     args: Args<'_>,
     mut visit: impl FnMut(usize, &KeySpec),
-) -> Result<(), ()> {
+) -> Result<(), WrongKeyCount> {
     for spec in command.keys {
         match spec.find {
             Find::Range { first, last, step } => {
@@ -276,10 +279,10 @@ pub fn each_key(
                 }
             }
             Find::Count { at } => {
-                let count = args.get(at).and_then(resp::number::integer).ok_or(())?;
-                let count = usize::try_from(count).map_err(|_| ())?;
+                let count = args.get(at).and_then(resp::number::integer).ok_or(WrongKeyCount)?;
+                let count = usize::try_from(count).map_err(|_| WrongKeyCount)?;
                 if count > args.len() - at - 1 {
-                    return Err(());
+                    return Err(WrongKeyCount);
                 }
                 (at + 1..at + 1 + count).for_each(|index| visit(index, spec));
             }

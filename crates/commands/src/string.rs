@@ -462,7 +462,7 @@ fn mget(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 }
 
 fn check_pairs(cx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    if args.len() % 2 == 0 { Err(Error::wrong_arity(cx.command_name())) } else { Ok(()) }
+    if args.len().is_multiple_of(2) { Err(Error::wrong_arity(cx.command_name())) } else { Ok(()) }
 }
 
 fn set_pairs(cx: &mut Context<'_>, args: Args<'_>) {

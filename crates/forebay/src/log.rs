@@ -7,6 +7,7 @@ use std::io::IsTerminal;
 use std::sync::Mutex;
 
 use server::options::{Options, index_of};
+use server::shared::SetLogLevel;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Subscriber};
@@ -30,7 +31,7 @@ fn level(name: &str) -> LevelFilter {
 }
 
 /// Begins to log as the options say. Returns what changes the level later.
-pub fn begin(options: &Options) -> Result<Box<dyn Fn(&str) + Send + Sync>, String> {
+pub fn begin(options: &Options) -> Result<SetLogLevel, String> {
     let file = options.text(const { index_of("logfile") });
     let name = options.text(const { index_of("loglevel") });
     let writer = if file.is_empty() {

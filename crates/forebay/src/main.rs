@@ -54,7 +54,7 @@ fn usage_of(name: &str) -> Option<String> {
 fn parse() -> ExitCode {
     match <Arguments as clap::Parser>::try_parse() {
         Ok(Arguments { command: Command::Serve }) => serve::run(&[], serve::Name::Forebay),
-        Ok(Arguments { command: Command::Cli(args) }) => cli::run_with_usage(args, usage_of),
+        Ok(Arguments { command: Command::Cli(args) }) => cli::run(args, usage_of),
         Ok(Arguments { command: Command::Bench(args) }) => bench::run(args),
         Err(error) if error.use_stderr() => {
             eprintln!("{}", bench::usage_line(&error));

@@ -189,9 +189,12 @@ pub fn text(shared: &Shared) -> String {
     page.into_text()
 }
 
+/// Counts something of a database.
+type CountOf<'a> = &'a dyn Fn(usize) -> usize;
+
 fn databases(page: &mut Page, shared: &Shared) {
     let space = &shared.core.space;
-    let counts: [(&str, &str, &dyn Fn(usize) -> usize); 2] = [
+    let counts: [(&str, &str, CountOf<'_>); 2] = [
         ("redis_db_keys", "Keys.", &|db| space.key_count(db)),
         ("redis_db_keys_expiring", "Keys with a time to live.", &|db| space.volatile_count(db)),
     ];

@@ -8,7 +8,7 @@ use std::thread;
 
 use server::admin::info::{REDIS_VERSION, VERSION};
 use server::conf_file::Configuration;
-use server::options::{Options, index_of};
+use server::options::index_of;
 use server::shared::Shared;
 use server::start::Running;
 use server::sys;

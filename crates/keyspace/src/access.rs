@@ -38,7 +38,7 @@ pub fn touched(settings: &Settings, access: u32, now_ms: i64, random: &mut Rando
     let mut counter = frequency(settings, access, now_ms);
     let factor = settings.lfu_log_factor.load(Ordering::Relaxed);
     let odds = u64::from(counter.saturating_sub(LFU_START) * factor) + 1;
-    if counter < 255 && random.bits() % odds == 0 {
+    if counter < 255 && random.bits().is_multiple_of(odds) {
         counter += 1;
     }
     minutes(now_ms) << 8 | counter

@@ -40,6 +40,14 @@ pub enum Expire {
     At(i64),
 }
 
+/// What overwriting a value has changed.
+struct Overwritten {
+    expired_at: Option<i64>,
+    expires_at: Option<i64>,
+    /// What it held, if that was a collection.
+    old: Option<Value>,
+}
+
 /// Values whose freeing takes more steps than this are freed after the locks are given back.
 const FREE_INLINE_MAX: usize = 64;
 
@@ -255,11 +263,11 @@ impl<'a> Keys<'a> {
         let hash = hash(key);
         self.drop_if_expired(key, hash);
         match self.overwrite(key, hash, value, expire) {
-            Ok((had, at, old)) => {
+            Ok(Overwritten { expired_at, expires_at, old }) => {
                 if let Some(old) = old {
                     self.discard(old);
                 }
-                self.expiry_changed(hash, had, at);
+                self.expiry_changed(hash, expired_at, expires_at);
             }
             Err(value) => {
                 let at = if let Expire::At(at) = expire { Some(at) } else { None };
@@ -269,15 +277,14 @@ impl<'a> Keys<'a> {
         self.changed(key);
     }
 
-    /// Replaces the value of a key that is there: when it expired before and expires now, and
-    /// what it held if that was a collection. Gives the value back if there is no such key.
+    /// Replaces the value of a key that is there. Gives the value back if there is no such key.
     fn overwrite<'v>(
         &mut self,
         key: &[u8],
         hash: u64,
         value: NewValue<'v>,
         expire: Expire,
-    ) -> Result<(Option<i64>, Option<i64>, Option<Value>), NewValue<'v>> {
+    ) -> Result<Overwritten, NewValue<'v>> {
         let settings = &self.space.settings;
         let table = self.held.shard_mut(shard_of(hash)).table_mut(self.db);
         let found = table.find_mut(table_hash(hash), |entry| entry.key() == key);
@@ -291,12 +298,13 @@ impl<'a> Keys<'a> {
         if entry.kind() != Kind::String {
             let access = access::fresh(settings, self.now_ms);
             let old = std::mem::replace(&mut *entry, Entry::new(key, value, at, access));
-            return Ok((had, at, Some(old.into_value().0)));
+            let old = Some(old.into_value().0);
+            return Ok(Overwritten { expired_at: had, expires_at: at, old });
         }
         entry.replace(value, at);
         let random = &mut self.random.borrow_mut();
         entry.set_access(access::touched(settings, entry.access(), self.now_ms, random));
-        Ok((had, at, None))
+        Ok(Overwritten { expired_at: had, expires_at: at, old: None })
     }
 
     /// Adds to a key that holds a number, in place: `None` if it does not, `Some(None)` if the sum
@@ -787,22 +795,4 @@ fn rebuild_due(data: &mut ShardData) {
         }
     }
     data.due.rebuild(items);
-}
-
-impl Keyspace {
-    /// Asks the processor to bring in where a key's search starts (its shard must be held).
-    #[inline]
-    pub fn prefetch(held: &Held<'_, ShardData>, hash: u64, db: usize) {
-        if let Some(table) = held.shard(shard_of(hash)).table(db) {
-            table.prefetch(table_hash(hash));
-        }
-    }
-
-    /// Asks the processor to bring in a key's entry (its shard must be held).
-    #[inline]
-    pub fn prefetch_entry(held: &Held<'_, ShardData>, hash: u64, db: usize) {
-        if let Some(table) = held.shard(shard_of(hash)).table(db) {
-            table.prefetch_item(table_hash(hash));
-        }
-    }
 }

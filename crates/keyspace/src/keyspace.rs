@@ -255,4 +255,20 @@ impl Keyspace {
         let shard = (cursor >> (64 - CURSOR_SHIFT)) as usize;
         (shard.min(SHARDS), cursor << CURSOR_SHIFT)
     }
+
+    /// Asks the processor to bring in where a key's search starts (its shard must be held).
+    #[inline]
+    pub fn prefetch(held: &Held<'_, ShardData>, hash: u64, db: usize) {
+        if let Some(table) = held.shard(shard_of(hash)).table(db) {
+            table.prefetch(table_hash(hash));
+        }
+    }
+
+    /// Asks the processor to bring in a key's entry (its shard must be held).
+    #[inline]
+    pub fn prefetch_entry(held: &Held<'_, ShardData>, hash: u64, db: usize) {
+        if let Some(table) = held.shard(shard_of(hash)).table(db) {
+            table.prefetch_item(table_hash(hash));
+        }
+    }
 }

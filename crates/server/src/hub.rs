@@ -417,7 +417,7 @@ impl Host for Hub {
         let options = &self.shared.options;
         let slow = options.number(const { index_of("slowlog-log-slower-than") });
         let quiet = self.shared.monitor_count.load(Ordering::Relaxed) == 0
-            && (slow < 0 || slow >= BATCH_MICROSECONDS)
+            && !(0..BATCH_MICROSECONDS).contains(&slow)
             && self.shared.pause.until_ms.load(Ordering::Relaxed) == 0
             && !self.is_memory_short();
         self.started = Instant::now();

@@ -26,7 +26,7 @@ pub fn save(_: &str, words: &[&str]) -> Result<String, String> {
     let is_valid = |(index, word): (usize, &&str)| {
         word.parse::<i32>().is_ok_and(|number| number >= i32::from(index % 2 == 0))
     };
-    if words.len() % 2 != 0 || !words.iter().enumerate().all(is_valid) {
+    if !words.len().is_multiple_of(2) || !words.iter().enumerate().all(is_valid) {
         return Err("Invalid save parameters".into());
     }
     Ok(words.join(" "))
@@ -65,7 +65,7 @@ pub const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 /// `client-output-buffer-limit`: class, hard, soft, seconds, for one class or several; the others
 /// stay as they are.
 pub fn output_limits(current: &str, words: &[&str]) -> Result<String, String> {
-    if words.is_empty() || words.len() % 4 != 0 {
+    if words.is_empty() || !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
     }
     let mut limits = limits_of(current);

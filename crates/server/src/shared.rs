@@ -95,6 +95,9 @@ pub struct Pause {
     pub all: AtomicBool,
 }
 
+/// Sets the log's level by its name in the configuration.
+pub type SetLogLevel = Box<dyn Fn(&str) + Send + Sync>;
+
 /// See the module.
 pub struct Shared {
     /// Keys and commands.
@@ -128,7 +131,7 @@ pub struct Shared {
     /// Takes memory to be freed in the background.
     pub free_later: Mutex<std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>>,
     /// Sets what is worth a line in the log; the binary owns the log.
-    pub set_log_level: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    pub set_log_level: OnceLock<SetLogLevel>,
     /// How much the background thread has to free, and has freed.
     pub freeing: Arc<Freeing>,
     /// Connections turned away at the door.

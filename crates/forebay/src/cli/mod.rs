@@ -118,13 +118,8 @@ pub struct CliArgs {
 /// Tells the usage of a command, where the server does not.
 pub type UsageOf = fn(&str) -> Option<String>;
 
-/// Runs the client with hints from the server alone.
-pub fn run(args: CliArgs) -> ExitCode {
-    run_with_usage(args, |_| None)
-}
-
 /// Runs the client; `usage_of` gives hints for commands that the server does not describe.
-pub fn run_with_usage(mut args: CliArgs, usage_of: UsageOf) -> ExitCode {
+pub fn run(mut args: CliArgs, usage_of: UsageOf) -> ExitCode {
     if args.password.is_none() {
         args.password = std::env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
     }

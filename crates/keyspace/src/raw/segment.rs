@@ -1,13 +1,13 @@
-//! One segment of a [`super::table::Table`]: an allocation with a header and slots, in order. A plain
-//! copyable pointer, owned by the table, which frees it.
+//! One segment of a [`super::table::Table`]: an allocation with a header and slots, in order. A
+//! plain copyable pointer, owned by the table, which frees it.
 //!
 //! ```text
 //!   count: u32 | depth: u32 | slot: u64 | slot | ... `capacity` of them
 //!   slot = hash16 << 48 | pointer, 0 = empty
 //! ```
 //!
-//! **Invariant:** the non-empty slots are ascending by `hash16`; no empty slot lies between an item's
-//! home and its place.
+//! **Invariant:** the non-empty slots are ascending by `hash16`; no empty slot lies between an
+//! item's home and its place.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;

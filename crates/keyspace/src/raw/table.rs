@@ -515,7 +515,7 @@ mod tests {
         let mut model = BTreeSet::new();
         for step in 0..count * 4 {
             let number = mix(step) % count;
-            if mix(step + 7) % 3 == 0 {
+            if mix(step + 7).is_multiple_of(3) {
                 let gone = table.remove(mix(number), |item: &Number| *item.n == number);
                 assert_eq!(gone.is_some(), model.remove(&number));
             } else if get(&table, number).is_none() {

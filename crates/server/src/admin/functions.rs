@@ -33,8 +33,9 @@ pub const FAMILY: Family = Family {
     }],
 };
 
-/// Answers OK: before libraries can be loaded, none are left. Scripts that clean a server up call
-/// it beside FLUSHALL and stop at an error; Redis's test suite does before each of its blocks.
+/// Answers OK: before libraries can be loaded, none are left. Scripts that clean a server up,
+/// Redis's test suite before each of its blocks among them, call it beside FLUSHALL and stop at an
+/// error.
 fn flush(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     match args.get(2) {
         None => {}
