@@ -46,7 +46,8 @@ def number(i):
 
 def small_hash(i):
     key = b"key:%012d" % i
-    return [b"HSET", key, b"name", b"user:%08d" % i, b"city", b"Springfield", b"mail", b"u%08d@x.io" % i]
+    name, mail = b"user:%08d" % i, b"u%08d@x.io" % i
+    return [b"HSET", key, b"name", name, b"city", b"Springfield", b"mail", mail]
 
 
 def scored(i):
@@ -86,7 +87,8 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.name = name
-        full = ["taskset", "-c", "0", *command, "--port", str(self.port), "--save", "", "--dir", folder]
+        options = ["--port", str(self.port), "--save", "", "--dir", folder]
+        full = ["taskset", "-c", "0", *command, *options]
         self.process = subprocess.Popen(full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(200):
             try:
@@ -107,7 +109,8 @@ class Server:
 
     def info(self, field):
         text = self.call("INFO", "memory").decode()
-        return int(next(line for line in text.splitlines() if line.startswith(field + ":")).split(":")[1])
+        line = next(line for line in text.splitlines() if line.startswith(field + ":"))
+        return int(line.split(":")[1])
 
     def cpu_us(self):
         total = 0
@@ -204,11 +207,15 @@ def memory(arms, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--forebay", default="target/release/forebay")
     parser.add_argument("--redis", default="redis-server")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--requests", type=int, default=250_000, help="at pipeline 1; more when pipelined")
+    parser.add_argument(
+        "--requests", type=int, default=250_000, help="at pipeline 1; more when pipelined"
+    )
     parser.add_argument("--only", choices=["speed", "memory"])
     parser.add_argument("--markdown", help="writes the tables there")
     options = parser.parse_args()

@@ -300,6 +300,43 @@ fn measure_all(
     let arms = experiment.arms();
     let cells = experiment.cells();
     let turns = plan(cells.len(), arms.len(), options.rounds(), options.seed);
+    let (samples, failures) = take_samples(experiment, options, &turns, &cells, &arms);
+    if let Err(error) = experiment.clean_up() {
+        eprintln!("forebay bench {}: test keys may be left behind: {error}", experiment.name());
+    }
+    let mut caveats = experiment.caveats();
+    caveats.extend(shared_caveats(&environment, options));
+    caveats.extend(notes(&samples, &cells, &arms));
+    let baseline = options.baseline.as_ref();
+    let baseline = baseline.and_then(|name| arms.iter().position(|arm| arm == name)).unwrap_or(0);
+    Results {
+        experiment: experiment.name(),
+        title: experiment.title(),
+        summary: experiment.summary(),
+        is_partial: samples.len() < turns.len(),
+        environment,
+        command: command_line(),
+        parameters: experiment.parameters(),
+        cell_heading: experiment.cell_heading(),
+        entries: entries(&samples, cells.len(), arms.len(), baseline),
+        cells,
+        arms,
+        baseline,
+        metrics: experiment.metrics(),
+        rows: samples.iter().map(|(turn, sample)| row(*turn, sample)).collect(),
+        failures,
+        caveats,
+    }
+}
+
+/// Measures turn by turn: what came out, and what went wrong.
+fn take_samples(
+    experiment: &mut dyn Experiment,
+    options: &Common,
+    turns: &[Turn],
+    cells: &[Cell],
+    arms: &[String],
+) -> (Vec<(Turn, Sample)>, Vec<String>) {
     let mut progress = Progress::new(turns.len());
     let mut samples: Vec<(Turn, Sample)> = Vec::new();
     let mut failures = Vec::new();
@@ -333,32 +370,7 @@ fn measure_all(
         }
     }
     progress.close();
-    if let Err(error) = experiment.clean_up() {
-        eprintln!("forebay bench {}: test keys may be left behind: {error}", experiment.name());
-    }
-    let mut caveats = experiment.caveats();
-    caveats.extend(shared_caveats(&environment, options));
-    caveats.extend(notes(&samples, &cells, &arms));
-    let baseline = options.baseline.as_ref();
-    let baseline = baseline.and_then(|name| arms.iter().position(|arm| arm == name)).unwrap_or(0);
-    Results {
-        experiment: experiment.name(),
-        title: experiment.title(),
-        summary: experiment.summary(),
-        is_partial: samples.len() < turns.len(),
-        environment,
-        command: command_line(),
-        parameters: experiment.parameters(),
-        cell_heading: experiment.cell_heading(),
-        entries: entries(&samples, cells.len(), arms.len(), baseline),
-        cells,
-        arms,
-        baseline,
-        metrics: experiment.metrics(),
-        rows: samples.iter().map(|(turn, sample)| row(*turn, sample)).collect(),
-        failures,
-        caveats,
-    }
+    (samples, failures)
 }
 
 /// What samples have to say, each thing once.

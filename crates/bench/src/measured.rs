@@ -75,9 +75,7 @@ pub fn connect(target: &Target, plan: &Plan<'_>) -> Result<Client, Error> {
 }
 
 fn sample_of(outcome: &Outcome, plan: &Plan<'_>) -> Sample {
-    let replies = outcome.replies.max(1) as f64;
     let seconds = outcome.elapsed.as_secs_f64();
-    let threads = plan.threads.clamp(1, plan.clients.max(1)) as f64;
     let latency_us = |percentile| outcome.latency.value_at_percentile(percentile) as f64 / 1e3;
     let mut sample = Sample {
         checked: outcome.replies,
@@ -99,20 +97,7 @@ fn sample_of(outcome: &Outcome, plan: &Plan<'_>) -> Sample {
     ] {
         values.insert(key, latency_us(percentile));
     }
-    if let Some(cpu_ns) = outcome.server_cpu_ns {
-        values.insert("server_cpu_us", cpu_ns as f64 / 1e3 / replies);
-        values.insert("server_busy", cpu_ns as f64 / 1e7 / seconds);
-    }
-    if let Some(cpu_ns) = outcome.generator_cpu_ns {
-        let busy = cpu_ns as f64 / 1e7 / seconds / threads;
-        values.insert("generator_cpu_us", cpu_ns as f64 / 1e3 / replies);
-        values.insert("generator_busy", busy);
-        if busy >= GENERATOR_IS_WALL_PERCENT && plan.pace == Pace::Closed {
-            let note = "the load generator's threads were busy all the time: the server may be \
-                        faster than this.";
-            sample.notes.push(note.into());
-        }
-    }
+    add_processor_use(&mut sample, outcome, plan);
     if outcome.empty > 0 {
         sample.values.insert("empty", outcome.empty as f64);
         sample.notes.push("ran empty: part of the replies were nil, which is cheaper.".into());
@@ -134,6 +119,28 @@ fn sample_of(outcome: &Outcome, plan: &Plan<'_>) -> Sample {
         sample.histograms.push(("closed loop", outcome.latency.clone()));
     }
     sample
+}
+
+/// What the server and the load generator used of the processor.
+fn add_processor_use(sample: &mut Sample, outcome: &Outcome, plan: &Plan<'_>) {
+    let replies = outcome.replies.max(1) as f64;
+    let seconds = outcome.elapsed.as_secs_f64();
+    let threads = plan.threads.clamp(1, plan.clients.max(1)) as f64;
+    let values = &mut sample.values;
+    if let Some(cpu_ns) = outcome.server_cpu_ns {
+        values.insert("server_cpu_us", cpu_ns as f64 / 1e3 / replies);
+        values.insert("server_busy", cpu_ns as f64 / 1e7 / seconds);
+    }
+    if let Some(cpu_ns) = outcome.generator_cpu_ns {
+        let busy = cpu_ns as f64 / 1e7 / seconds / threads;
+        values.insert("generator_cpu_us", cpu_ns as f64 / 1e3 / replies);
+        values.insert("generator_busy", busy);
+        if busy >= GENERATOR_IS_WALL_PERCENT && plan.pace == Pace::Closed {
+            let note = "the load generator's threads were busy all the time: the server may be \
+                        faster than this.";
+            sample.notes.push(note.into());
+        }
+    }
 }
 
 /// How long to warm up and to measure: as asked, else short enough for all turns to fit.

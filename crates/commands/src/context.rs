@@ -38,7 +38,7 @@ pub trait Host: Any {
 
     /// Called after a batch ran, with its commands; bit N of `failed` is set when the Nth one's
     /// reply was an error.
-    fn batch_ran(&mut self, session: &Session, entries: &[&Entry], failed: u32) {
+    fn batch_ran(&mut self, session: &Session, entries: &[&Entry], failed: u64) {
         let _ = (session, entries, failed);
     }
 

@@ -48,7 +48,9 @@ struct Task {
 }
 
 /// Commands of a pipeline that are run under one taking of locks, at most.
-const BATCH: usize = 16;
+const BATCH: usize = 63;
+/// The same where other threads may wait for those locks.
+const BATCH_SHARED: usize = 16;
 
 /// Collections from this size on do not fit the cache: what a batch looks up in them is fetched
 /// ahead.
@@ -245,7 +247,8 @@ impl<'a> Turn<'a> {
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
         let mut count = 0;
-        while count < BATCH && first + count < requests.len() {
+        let most = if core.space.tallies().len() == 1 { BATCH } else { BATCH_SHARED };
+        while count < most && first + count < requests.len() {
             let args = requests.command(first + count, input);
             let Ok(entry) = core.registry.find(args) else { break };
             if !entry.batches {
@@ -274,10 +277,10 @@ impl<'a> Turn<'a> {
         let host = &mut *self.host;
         let mut cx = Context { keys, out, session, host, core, entry: entries[0] };
         cx.keys.touch = !cx.session.no_touch;
-        let mut failed = 0;
+        let mut failed = 0u64;
         for (index, entry) in entries[..count].iter().enumerate() {
             let args = requests.command(first + index, input);
-            failed |= u32::from(run_handler(&mut cx, entry, args)) << index;
+            failed |= u64::from(run_handler(&mut cx, entry, args)) << index;
         }
         cx.host.batch_ran(cx.session, &entries[..count], failed);
         let deferred = finish(cx);

@@ -585,6 +585,12 @@ fn decrby(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 }
 
 fn add(cx: &mut Context<'_>, key: &[u8], more: i64) -> Result<(), Error> {
+    if let Some(sum) = cx.keys.add_number(key, more) {
+        let new = sum.ok_or(Error::OVERFLOW)?;
+        cx.keys.notify(class::STRING, "incrby", key);
+        cx.out.int(new);
+        return Ok(());
+    }
     let old = match cx.keys.peek(key) {
         None => 0,
         Some(ValueRef::Number(number)) => number,

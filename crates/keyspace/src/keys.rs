@@ -78,7 +78,7 @@ macro_rules! typed {
             }
         }
 
-        #[doc = concat!("The ", $what, " at `key`, made empty if there is none; call `changed` after.")]
+        #[doc = concat!("The ", $what, " at `key`, made if there is none; call `changed` after.")]
         pub fn $or_new(&mut self, key: &[u8]) -> Result<&mut $Type, WrongType> {
             if !self.exists(key) {
                 self.insert(key, NewValue::Value(Value::$kind($Type::default())), None);
@@ -297,6 +297,19 @@ impl<'a> Keys<'a> {
         let random = &mut self.random.borrow_mut();
         entry.set_access(access::touched(settings, entry.access(), self.now_ms, random));
         Ok((had, at, None))
+    }
+
+    /// Adds to a key that holds a number, in place: `None` if it does not, `Some(None)` if the sum
+    /// would run over. A write: see [`Keys::changed`].
+    pub fn add_number(&mut self, key: &[u8], more: i64) -> Option<Option<i64>> {
+        let mut entry = self.entry_mut(key)?;
+        let ValueRef::Number(old) = entry.value() else { return None };
+        let Some(new) = old.checked_add(more) else { return Some(None) };
+        let expire_at = entry.expire_at();
+        entry.replace(NewValue::Value(Value::Number(new)), expire_at);
+        drop(entry);
+        self.changed(key);
+        Some(Some(new))
     }
 
     /// Adds a key that is not there, without [`Keys::changed`].

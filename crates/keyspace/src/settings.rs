@@ -1,5 +1,6 @@
 //! What can be set at run time and the keyspace looks at: limits of encodings, eviction policy,
-//! notification classes. Plain atomics, read without order: a new value holds from the next command.
+//! notification classes. Plain atomics, read without order: a new value holds from the next
+//! command.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

@@ -736,13 +736,19 @@ mod tests {
         }
 
         #[test]
-        fn no_input_makes_it_panic(stream in prop::collection::vec(any::<u8>(), 0..300), piece in 1usize..50) {
+        fn no_input_makes_it_panic(
+            stream in prop::collection::vec(any::<u8>(), 0..300),
+            piece in 1usize..50,
+        ) {
             feed(&stream, piece, Limits::default());
         }
 
         #[test]
         fn almost_valid_input_makes_no_panic(
-            stream in prop::collection::vec(prop::sample::select(b"*$0123456789-\r\n\"'ab ".to_vec()), 0..300),
+            stream in prop::collection::vec(
+                prop::sample::select(b"*$0123456789-\r\n\"'ab ".to_vec()),
+                0..300,
+            ),
             piece in 1usize..50,
         ) {
             feed(&stream, piece, Limits::default());

@@ -427,7 +427,7 @@ impl Host for Hub {
         quiet && peer.is_authenticated && peer.replies == Replies::On && !listens
     }
 
-    fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u32) {
+    fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u64) {
         let each = self.started.elapsed().as_nanos() as u64 / entries.len() as u64;
         let counts = self.counts();
         add(&counts.commands, entries.len() as u64);
@@ -438,7 +438,7 @@ impl Host for Hub {
             let (index, calls) = (run[0].index, run.len() as u64);
             add(&counts.calls[index], calls);
             add(&counts.nanoseconds[index], each * calls);
-            let failures = failed >> from & ((1u64 << calls) - 1) as u32;
+            let failures = failed >> from & ((1u64 << calls) - 1);
             if failures != 0 {
                 add(&counts.failed[index], failures.count_ones().into());
             }

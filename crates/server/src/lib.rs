@@ -23,6 +23,8 @@ pub mod start;
 pub mod sys;
 pub mod tls;
 pub mod worker;
+mod worker_commands;
+mod worker_input;
 
 #[cfg(test)]
 mod testing;

@@ -14,7 +14,8 @@ use std::io::Read;
 use keyspace::hasher::hash;
 use keyspace::keyspace::{Keyspace, shard_of};
 
-use crate::worker::{Worker, note_drained};
+use crate::worker::Worker;
+use crate::worker_input::note_drained;
 
 /// Connections that are read before the first is run, at most.
 const GROUP: usize = 16;

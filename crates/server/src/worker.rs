@@ -9,23 +9,21 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::io::{self, Read};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use commands::command::{MAY_REPLICATE, NO_AUTH, WRITE};
 use commands::context::{Host, Session};
 use commands::engine::Turn;
 use commands::error::Error;
 use keyspace::keyspace::add;
 use keyspace::random::Random;
 use mio::{Events, Interest, Poll, Token};
-use resp::request::{Limits, ProtocolError, Stop};
-use resp::{Args, Parser, Requests, Writer};
+use resp::{Parser, Requests, Writer};
 
 use crate::client::Client;
-use crate::connection::{Connection, Peer, Replies, Socket, Stream, Unsent};
+use crate::connection::{Connection, Peer, Socket, Stream, Unsent};
 use crate::hub::Hub;
 use crate::listener::Listeners;
 use crate::message::{Arrived, Message, Pushed};
@@ -37,16 +35,10 @@ use crate::shared::Shared;
 pub const WAKER: Token = Token(usize::MAX);
 /// Tokens from here on are listeners.
 pub const LISTENERS: usize = usize::MAX - 1024;
-/// Reads of one connection in one turn, at most.
-const ROUNDS: usize = 16;
 /// The read buffer of a thread.
 pub const READ_BYTES: usize = 64 * 1024;
-/// What a client may have sent unanswered before it has authenticated.
-const UNAUTHENTICATED_BYTES: i64 = 1 << 20;
-/// Commands parsed at a time.
-const COMMANDS: usize = 512;
 /// Replies are sent when they have grown to this.
-const FLUSH_BYTES: usize = 128 * 1024;
+pub(crate) const FLUSH_BYTES: usize = 128 * 1024;
 /// Keys that expire in one shard in one turn, at most.
 const EXPIRE_MAX: usize = 200;
 /// The longest sleep: timeouts of clients are looked at so often at least.
@@ -66,38 +58,29 @@ pub fn now_us() -> i64 {
 /// See the module.
 pub struct Worker {
     pub(crate) hub: Hub,
-    poll: Poll,
-    listeners: Option<Listeners>,
+    pub(crate) poll: Poll,
+    pub(crate) listeners: Option<Listeners>,
     pub(crate) connections: Vec<Option<Box<Connection>>>,
-    free: Vec<usize>,
-    by_id: HashMap<u64, usize>,
-    buffer: Vec<u8>,
-    requests: Requests,
-    out: Writer,
-    random: Random,
+    pub(crate) free: Vec<usize>,
+    pub(crate) by_id: HashMap<u64, usize>,
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) requests: Requests,
+    pub(crate) out: Writer,
+    pub(crate) random: Random,
     /// Deadlines of blocked clients.
-    deadlines: BinaryHeap<Reverse<(i64, u64)>>,
+    pub(crate) deadlines: BinaryHeap<Reverse<(i64, u64)>>,
     /// Connections with more to read or run than one turn allows.
-    unfinished: Vec<usize>,
+    pub(crate) unfinished: Vec<usize>,
     /// Stands in for the part of a connection that is lent to the hub.
-    spare: Option<Box<Peer>>,
+    pub(crate) spare: Option<Box<Peer>>,
     /// Connections of this turn that have something to read.
     pub(crate) ready: Vec<usize>,
     /// Clients held back by CLIENT PAUSE.
-    paused: Vec<u64>,
+    pub(crate) paused: Vec<u64>,
     /// Connections that have been pushed messages, to be sent when the mail has been read.
-    to_flush: Vec<usize>,
-    ticked_ms: i64,
-    cron_ms: i64,
-}
-
-/// Why a connection's commands stop being run.
-#[derive(PartialEq, Eq)]
-enum Ran {
-    /// All that arrived has been run.
-    All,
-    /// The client is blocked or held back: the rest waits.
-    Waits,
+    pub(crate) to_flush: Vec<usize>,
+    pub(crate) ticked_ms: i64,
+    pub(crate) cron_ms: i64,
 }
 
 impl Worker {
@@ -273,7 +256,7 @@ impl Worker {
         clients.insert(client.id, client);
     }
 
-    fn close(&mut self, index: usize, mut connection: Box<Connection>) {
+    pub(crate) fn close(&mut self, index: usize, mut connection: Box<Connection>) {
         let shared = Arc::clone(&self.hub.shared);
         let id = connection.session.id;
         connection.stream.say_goodbye();
@@ -308,418 +291,10 @@ impl Worker {
         self.free.push(index);
     }
 
-    // Reading and running.
-
-    pub(crate) fn readable(&mut self, index: usize) {
-        let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
-            return;
-        };
-        // What was read ahead has told already whether there is more.
-        connection.may_read |= connection.ahead.is_none();
-        let killed = connection.peer.client.killed.load(Ordering::Relaxed);
-        let open = !killed && self.serve(index, &mut connection);
-        self.put_back(index, connection, open);
-    }
-
-    /// The client has shut down its side, maybe together with its last commands: a short read does
-    /// not mean then that an event will tell of more.
-    fn read_closed(&mut self, index: usize) {
-        if let Some(Some(connection)) = self.connections.get_mut(index) {
-            connection.read_closed = true;
-        }
-    }
-
-    fn put_back(&mut self, index: usize, connection: Box<Connection>, open: bool) {
-        let client = &connection.peer.client;
-        client.closes.store(connection.peer.closes, Ordering::Relaxed);
-        let done = connection.peer.closes && connection.is_flushed();
-        if !open || done || connection.is_broken || client.killed.load(Ordering::Relaxed) {
-            return self.close(index, connection);
-        }
-        self.connections[index] = Some(connection);
-    }
-
-    /// Reads what has arrived and runs it; false when the connection has ended.
-    fn serve(&mut self, index: usize, connection: &mut Connection) -> bool {
-        for round in 0.. {
-            if round == ROUNDS {
-                self.unfinished.push(index);
-                break;
-            }
-            match self.read(connection) {
-                Ok(0) => return ended(connection),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    connection.may_read = false;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-            if self.finish_output(connection).is_err() {
-                return false;
-            }
-            if !connection.may_read {
-                break;
-            }
-        }
-        true
-    }
-
-    /// Reads once and runs what is complete. The number of bytes read.
-    fn read(&mut self, connection: &mut Connection) -> io::Result<usize> {
-        if connection.peer.closes {
-            // What comes behind QUIT is read, so that closing does not reset the connection under
-            // the replies, and thrown away.
-            return connection.stream.read(&mut self.buffer);
-        }
-        let waits = connection.session.blocked.is_some() || !connection.queue.is_empty();
-        if let Some((block, missing)) = connection.parser.block_to_fill() {
-            let before = block.len();
-            let result = (&mut connection.stream).take(missing as u64).read_to_end(block);
-            let count = block.len() - before;
-            self.count_input(connection, count);
-            self.check_input_limit(connection)?;
-            if count == missing && !waits {
-                self.run_input(connection, 0);
-            } else if count == 0 || result.is_err() {
-                return result;
-            }
-            return Ok(count);
-        }
-        if let Some(count) = connection.ahead.take() {
-            self.count_input(connection, count);
-            if count > 0 && !waits {
-                self.run_kept(connection);
-            }
-            return Ok(count);
-        }
-        let kept = connection.input.len();
-        if waits || kept > READ_BYTES / 2 {
-            return self.read_behind(connection, waits);
-        }
-        self.buffer[..kept].copy_from_slice(&connection.input);
-        let count = connection.stream.read(&mut self.buffer[kept..])?;
-        note_drained(connection, count < READ_BYTES - kept);
-        self.count_input(connection, count);
-        if count > 0 {
-            connection.input.clear();
-            self.run_input(connection, kept + count);
-            self.check_input_limit(connection)?;
-        }
-        Ok(count)
-    }
-
-    /// Reads to the end of what is kept already: a long command, or input behind one that waits.
-    fn read_behind(&mut self, connection: &mut Connection, waits: bool) -> io::Result<usize> {
-        let count = connection.stream.read(&mut self.buffer)?;
-        note_drained(connection, count < READ_BYTES);
-        self.count_input(connection, count);
-        connection.input.extend_from_slice(&self.buffer[..count]);
-        self.check_input_limit(connection)?;
-        if count > 0 && !waits {
-            self.run_kept(connection);
-        }
-        Ok(count)
-    }
-
-    /// Ends a client that has more unanswered input than the options allow, or much of it before
-    /// it has shown who it is.
-    fn check_input_limit(&self, connection: &Connection) -> io::Result<()> {
-        let options = &self.hub.shared.options;
-        let max = options.number(const { index_of("client-query-buffer-limit") });
-        let bytes = connection.input_bytes() as i64;
-        // Offsets in what has arrived of a command have 32 bits: see `resp::request`.
-        let too_much = bytes > max.min(i64::from(u32::MAX / 2))
-            || bytes > UNAUTHENTICATED_BYTES && !connection.peer.is_authenticated;
-        if too_much {
-            return Err(io::Error::other("the client sent more than client-query-buffer-limit"));
-        }
-        Ok(())
-    }
-
-    fn count_input(&self, connection: &mut Connection, count: usize) {
-        connection.last_read_bytes = count;
-        let counts = self.hub.counts();
-        add(&counts.input_bytes, count as u64);
-        add(&counts.reads, 1);
-        let client = &connection.peer.client;
-        add(&client.total_in, count as u64);
-        client.last_ms.store(self.hub.now_ms, Ordering::Relaxed);
-    }
-
-    /// Runs the commands in the first `len` bytes of the buffer; keeps the rest.
-    fn run_input(&mut self, connection: &mut Connection, len: usize) {
-        let buffer = std::mem::take(&mut self.buffer);
-        if len == 0 {
-            // A block has been filled: the command goes on with what is kept.
-            self.buffer = buffer;
-            return self.run_kept(connection);
-        }
-        let used = self.run_bytes(connection, &buffer[..len]);
-        let moved = connection.parser.moved();
-        connection.input.extend_from_slice(&buffer[used..len - moved]);
-        self.buffer = buffer;
-    }
-
-    /// Runs the commands in what is kept.
-    fn run_kept(&mut self, connection: &mut Connection) {
-        let mut input = std::mem::take(&mut connection.input);
-        let used = self.run_bytes(connection, &input);
-        input.truncate(input.len() - connection.parser.moved());
-        input.drain(..used);
-        if input.capacity() > READ_BYTES && input.len() < READ_BYTES / 4 {
-            input.shrink_to_fit();
-        }
-        connection.input = input;
-    }
-
-    /// Runs the commands in `input`; how many of its bytes are done with.
-    fn run_bytes(&mut self, connection: &mut Connection, input: &[u8]) -> usize {
-        let mut requests = std::mem::take(&mut self.requests);
-        let mut used = 0;
-        loop {
-            let limits = self.limits(connection);
-            requests.clear();
-            // One by one until AUTH has run: what follows it has other limits.
-            let count = if limits.unauthenticated { 1 } else { COMMANDS };
-            let input = &input[used..];
-            let (taken, stop) = connection.parser.parse(input, limits, count, &mut requests);
-            let ran = self.run_requests(connection, &requests, input);
-            used += taken;
-            if connection.peer.closes {
-                break;
-            }
-            if ran == Ran::Waits {
-                if let Stop::Error(error) = stop {
-                    connection.error = Some(error);
-                }
-                break;
-            }
-            match stop {
-                Stop::Commands => {}
-                Stop::Input => break,
-                Stop::Error(error) => {
-                    self.refuse_input(connection, error);
-                    break;
-                }
-            }
-        }
-        requests.clear();
-        self.requests = requests;
-        used
-    }
-
-    /// Answers input that makes no sense; the connection is closed.
-    fn refuse_input(&mut self, connection: &mut Connection, error: ProtocolError) {
-        let text = format!("ERR {}", error.text());
-        self.hub.shared.records.add_error(&text);
-        self.out.error(&text);
-        connection.peer.closes = true;
-    }
-
-    fn limits(&self, connection: &Connection) -> Limits {
-        let max = &self.hub.shared.core.space.settings.proto_max_bulk_len;
-        Limits {
-            bulk_bytes_max: max.load(Ordering::Relaxed),
-            unauthenticated: !connection.peer.is_authenticated,
-        }
-    }
-
-    /// Runs parsed commands in order; those behind one that blocks are queued.
-    fn run_requests(
-        &mut self,
-        connection: &mut Connection,
-        requests: &Requests,
-        input: &[u8],
-    ) -> Ran {
-        let shared = Arc::clone(&self.hub.shared);
-        let mut index = 0;
-        while index < requests.len() {
-            if connection.peer.closes {
-                return Ran::All;
-            }
-            if self.takes_one(connection) {
-                if !self.run_one(connection, requests.command(index, input)) {
-                    self.queue_rest(connection, requests, input, index);
-                    return Ran::Waits;
-                }
-                index += 1;
-            } else {
-                self.lend(connection);
-                let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
-                let (session, out) = (&mut connection.session, &mut self.out);
-                index += turn.run_some(session, out, requests, input, index);
-                self.take_back(connection);
-            }
-            if connection.session.blocked.is_some() {
-                self.note_blocked(connection);
-                self.queue_rest(connection, requests, input, index);
-                return Ran::Waits;
-            }
-            self.flush_much(connection);
-        }
-        Ran::All
-    }
-
-    /// Sends what has been written if it is much.
-    fn flush_much(&mut self, connection: &mut Connection) {
-        if self.out.len() >= FLUSH_BYTES && self.finish_output(connection).is_err() {
-            connection.is_broken = true;
-            connection.peer.closes = true;
-        }
-    }
-
-    fn queue_rest(
-        &mut self,
-        connection: &mut Connection,
-        requests: &Requests,
-        input: &[u8],
-        from: usize,
-    ) {
-        let rest = (from..requests.len()).map(|index| requests.command(index, input).to_owned());
-        connection.queue.extend(rest);
-    }
-
-    /// Whether this connection's commands must be run one by one, with a look after each.
-    fn takes_one(&self, connection: &Connection) -> bool {
-        connection.peer.replies != Replies::On
-            || self.hub.shared.pause.until_ms.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether CLIENT PAUSE holds this command back.
-    fn is_held_back(&self, connection: &Connection, args: Args<'_>) -> bool {
-        let pause = &self.hub.shared.pause;
-        if pause.until_ms.load(Ordering::Relaxed) <= self.hub.now_ms {
-            return false;
-        }
-        let Ok(entry) = self.hub.shared.core.registry.find(args) else { return false };
-        // Redis holds this one back as well, and nobody can end the pause then.
-        let ends_it = entry.full_name == "client|unpause";
-        if ends_it || !(connection.peer.is_authenticated || entry.command.flags.has(NO_AUTH)) {
-            return false;
-        }
-        if pause.all.load(Ordering::Relaxed) {
-            return true;
-        }
-        let registry = &self.hub.shared.core.registry;
-        let writes = |index: usize| {
-            let flags = registry.entries()[index].command.flags;
-            flags.has(WRITE) || flags.has(MAY_REPLICATE)
-        };
-        let multi = connection.session.multi.as_ref();
-        match entry.command.name {
-            "EXEC" => {
-                multi.is_some_and(|multi| multi.queue.iter().any(|(index, _)| writes(*index)))
-            }
-            _ => writes(entry.index),
-        }
-    }
-
-    /// Runs one command, with the rules of CLIENT REPLY and CLIENT PAUSE; false if it is held back.
-    fn run_one(&mut self, connection: &mut Connection, args: Args<'_>) -> bool {
-        if self.is_held_back(connection, args) {
-            self.hold(connection);
-            return false;
-        }
-        let shared = Arc::clone(&self.hub.shared);
-        let mark = self.out.bytes().len();
-        let before = connection.peer.replies;
-        connection.peer.mutes = before != Replies::On;
-        if before == Replies::Skip {
-            connection.peer.replies = Replies::On;
-        }
-        self.lend(connection);
-        let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
-        turn.run(&mut connection.session, &mut self.out, args);
-        let mutes = std::mem::take(&mut self.hub.peer().mutes);
-        if mutes {
-            self.out.truncate(mark);
-        }
-        connection.skips_wait = mutes && connection.session.blocked.is_some();
-        self.take_back(connection);
-        true
-    }
-
-    /// Makes a client wait for the end of CLIENT PAUSE.
-    fn hold(&mut self, connection: &mut Connection) {
-        self.paused.push(connection.session.id);
-        if !std::mem::replace(&mut connection.is_held, true) {
-            connection.peer.client.blocked.store(true, Ordering::Relaxed);
-            self.hub.counts().blocked.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn end_hold(&mut self, connection: &mut Connection) {
-        if std::mem::replace(&mut connection.is_held, false) {
-            connection.peer.client.blocked.store(false, Ordering::Relaxed);
-            self.hub.counts().blocked.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Gives the connection's part to the hub while its commands run.
-    fn lend(&mut self, connection: &mut Connection) {
-        let spare = self.spare.take().unwrap_or_else(|| Box::new(Peer::new(Arc::default(), false)));
-        self.hub.peer = Some(std::mem::replace(&mut connection.peer, spare));
-        self.out.set_resp3(connection.session.resp3);
-    }
-
-    fn take_back(&mut self, connection: &mut Connection) {
-        self.hub.write_own(&connection.session, &mut self.out);
-        let peer = self.hub.peer.take().expect("lent before");
-        self.spare = Some(std::mem::replace(&mut connection.peer, peer));
-        connection.peer.client.note(&connection.session);
-    }
-
-    fn note_blocked(&mut self, connection: &Connection) {
-        let Some(blocked) = &connection.session.blocked else { return };
-        connection.peer.client.wait(Some(Arc::clone(&blocked.waiter)));
-        self.hub.counts().blocked.fetch_add(1, Ordering::Relaxed);
-        if let Some(deadline) = blocked.block.deadline_ms {
-            self.tidy_deadlines();
-            self.deadlines.push(Reverse((deadline, connection.session.id)));
-        }
-    }
-
-    /// Forgets the deadlines of waits that have ended, when there are many: a wait that is served
-    /// leaves its deadline behind, which may be far away.
-    fn tidy_deadlines(&mut self) {
-        if self.deadlines.len() < 1024.max(4 * self.by_id.len()) {
-            return;
-        }
-        let open = self.connections.iter().flatten().filter_map(|connection| {
-            let deadline = connection.session.blocked.as_ref()?.block.deadline_ms?;
-            Some(Reverse((deadline, connection.session.id)))
-        });
-        self.deadlines = open.collect();
-    }
-
-    /// Goes on with a connection whose wait is over: first what is queued, then what is kept.
-    fn resume(&mut self, connection: &mut Connection) {
-        if connection.session.blocked.is_some() {
-            return;
-        }
-        while let Some(args) = connection.queue.pop_front() {
-            if connection.peer.closes {
-                return;
-            }
-            if !self.run_one(connection, args.args()) {
-                return connection.queue.push_front(args);
-            }
-            if connection.session.blocked.is_some() {
-                return self.note_blocked(connection);
-            }
-            self.flush_much(connection);
-        }
-        match connection.error.take() {
-            Some(error) => self.refuse_input(connection, error),
-            None => self.run_kept(connection),
-        }
-    }
-
     // Writing.
 
     /// Sends the replies that have been written, and minds the limits of what may wait.
-    fn finish_output(&mut self, connection: &mut Connection) -> io::Result<()> {
+    pub(crate) fn finish_output(&mut self, connection: &mut Connection) -> io::Result<()> {
         if self.out.is_empty() {
             return if connection.stream.tls.is_some() {
                 connection.send_rest().map(|_| ())
@@ -740,7 +315,7 @@ impl Worker {
         self.check_output_limits(connection)
     }
 
-    fn check_output_limits(&self, connection: &mut Connection) -> io::Result<()> {
+    pub(crate) fn check_output_limits(&self, connection: &mut Connection) -> io::Result<()> {
         let bytes = connection.unsent_bytes() as u64;
         connection.peer.client.output_bytes.store(bytes, Ordering::Relaxed);
         if bytes == 0 {
@@ -849,7 +424,7 @@ impl Worker {
         });
     }
 
-    fn end_block(&mut self, connection: &Connection) {
+    pub(crate) fn end_block(&mut self, connection: &Connection) {
         connection.peer.client.wait(None);
         self.hub.counts().blocked.fetch_sub(1, Ordering::Relaxed);
     }
@@ -963,22 +538,7 @@ impl Worker {
     }
 }
 
-/// The client has shut down its side. It still gets its replies, but no answer to what waits.
-fn ended(connection: &mut Connection) -> bool {
-    let waits = connection.session.blocked.is_some() || !connection.queue.is_empty();
-    connection.peer.closes = true;
-    connection.may_read = false;
-    !waits && !connection.is_flushed()
-}
-
-/// After a read that did not fill its buffer: nothing is left, and an event will tell of more.
-pub(crate) fn note_drained(connection: &mut Connection, was_short: bool) {
-    if was_short && connection.stream.drains_on_short_read() && !connection.read_closed {
-        connection.may_read = false;
-    }
-}
-
-fn turn<'a>(
+pub(crate) fn turn<'a>(
     core: &'a commands::engine::Core,
     hub: &'a mut Hub,
     random: &'a mut Random,

@@ -51,8 +51,11 @@ fn blank(text: &str) -> String {
     while index < characters.len() {
         let rest = &characters[index..];
         let (next, length) = advance(inside, rest, index.checked_sub(1).map(|i| characters[i]));
+        // A bracket in quotes opens nothing.
+        let is_literal = inside == Inside::Code && rest[0] == '\'' && length > 1;
         for &character in &rest[..length] {
-            let is_kept = character == '\n' || (inside == Inside::Code && next == Inside::Code);
+            let is_code = inside == Inside::Code && next == Inside::Code && !is_literal;
+            let is_kept = character == '\n' || is_code;
             blanked.push(if is_kept { character } else { ' ' });
         }
         inside = next;
@@ -168,6 +171,7 @@ mod tests {
             assert!(blank(text).contains("unsafe"), "{text}");
         }
         assert!(!blank(r#"f(b"\"unsafe")"#).contains("unsafe"));
+        assert_eq!(blank("f::<'a>('(', b'\\'')").matches(['(', '\'']).count(), 2);
     }
 
     #[test]

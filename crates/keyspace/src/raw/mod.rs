@@ -13,6 +13,7 @@ pub mod packed;
 pub mod ranked;
 mod run;
 pub mod scored;
+mod segment;
 pub mod shards;
 pub mod table;
 pub mod thin;

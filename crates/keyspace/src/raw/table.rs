@@ -27,11 +27,12 @@
 //! **Invariant:** a scan that goes from cursor to cursor visits every item that was present all
 //! the time at least once, however the table grows or shrinks meanwhile.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
+
+use super::segment::{HEADER, POINTER_MASK, SIZES, Segment, larger, roomy};
 
 /// A thin owning pointer that can live in a [`Table`]: eight bytes, below 2^48.
 pub trait Item: Sized {
@@ -46,218 +47,12 @@ pub trait Item: Sized {
     fn hash(&self) -> u64;
 }
 
-const POINTER_MASK: u64 = (1 << 48) - 1;
-/// Bytes of a segment's header: item count and depth.
-const HEADER: usize = 8;
-/// Segment sizes in bytes: the allocator's own classes, so that nothing is lost to rounding.
-const SIZES: [usize; 24] = [
-    64, 96, 128, 192, 256, 384, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096,
-    5120, 6144, 8192, 10240, 12288, 16384,
-];
 /// A segment deeper than this is not split any more (only equal hashes get there).
 const DEPTH_MAX: u32 = 26;
 
 /// How many of a scan cursor's lowest bits are always zero: what goes to a client is shifted right
 /// by this many, so that it fits the integers of every client (below 2^53).
 pub const CURSOR_SHIFT: u32 = 64 - 16 - DEPTH_MAX;
-
-/// One allocation: `HEADER` bytes, then `capacity` slots. The capacity lives in the top 16 bits of
-/// the directory's entry, so that finding a home needs no look at the header.
-#[derive(Clone, Copy, PartialEq)]
-struct Segment(u64);
-
-impl Segment {
-    fn alloc(capacity: usize, depth: u32) -> Segment {
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout is never empty.
-        let raw = unsafe { alloc(layout) };
-        if raw.is_null() {
-            handle_alloc_error(layout);
-        }
-        // SAFETY: `raw` points to `layout.size()` writable bytes, 8-aligned.
-        unsafe {
-            ptr::write_bytes(raw, 0, layout.size());
-            *raw.cast::<u32>().add(1) = depth;
-        }
-        debug_assert_eq!(raw as u64 & !POINTER_MASK, 0);
-        Segment((capacity as u64) << 48 | raw as u64)
-    }
-
-    fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(HEADER + capacity * 8, 8).expect("at most half a mebibyte")
-    }
-
-    fn free(self) {
-        // SAFETY: allocated in `alloc` with this layout.
-        unsafe { dealloc(self.raw(), Self::layout(self.capacity())) }
-    }
-
-    #[inline]
-    fn raw(self) -> *mut u8 {
-        (self.0 & POINTER_MASK) as *mut u8
-    }
-
-    #[inline]
-    fn capacity(self) -> usize {
-        (self.0 >> 48) as usize
-    }
-
-    /// How many of the slots are homes: the rest takes what the last homes push out.
-    #[inline]
-    fn homes(self) -> usize {
-        let capacity = self.capacity();
-        capacity - if capacity >= 255 { 16 } else { capacity / 16 + 1 }
-    }
-
-    #[inline]
-    fn home(self, hash16: u64) -> usize {
-        (hash16 as usize * self.homes()) >> 16
-    }
-
-    #[inline]
-    fn len(self) -> usize {
-        // SAFETY: the header is 8 readable bytes.
-        unsafe { *self.raw().cast::<u32>() as usize }
-    }
-
-    fn set_len(self, len: usize) {
-        // SAFETY: the header is 8 writable bytes; the table is borrowed mutably.
-        unsafe { *self.raw().cast::<u32>() = len as u32 }
-    }
-
-    #[inline]
-    fn depth(self) -> u32 {
-        // SAFETY: the header is 8 readable bytes.
-        unsafe { *self.raw().cast::<u32>().add(1) }
-    }
-
-    #[inline]
-    fn slots(self) -> *mut u64 {
-        // SAFETY: the slots follow the header in the same allocation.
-        unsafe { self.raw().add(HEADER).cast() }
-    }
-
-    #[inline]
-    fn slot(self, index: usize) -> u64 {
-        debug_assert!(index < self.capacity());
-        // SAFETY: `index` is below the capacity.
-        unsafe { *self.slots().add(index) }
-    }
-
-    fn set_slot(self, index: usize, slot: u64) {
-        debug_assert!(index < self.capacity());
-        // SAFETY: `index` is below the capacity; the table is borrowed mutably.
-        unsafe { *self.slots().add(index) = slot }
-    }
-
-    /// The 16 bits of `hash` that order items here.
-    #[inline]
-    fn hash16(self, hash: u64) -> u64 {
-        (hash << self.depth()) >> 48
-    }
-
-    /// The first place at or after `hash16`'s home that is empty or holds a larger hash.
-    fn place(self, hash16: u64) -> usize {
-        let capacity = self.capacity();
-        let mut index = self.home(hash16);
-        while index < capacity {
-            let slot = self.slot(index);
-            if slot == 0 || slot >> 48 > hash16 {
-                break;
-            }
-            index += 1;
-        }
-        index
-    }
-
-    /// Puts `slot` in order, or returns false when everything to the right is full.
-    fn insert(self, slot: u64) -> bool {
-        let capacity = self.capacity();
-        let index = self.place(slot >> 48);
-        let mut hole = index;
-        while hole < capacity && self.slot(hole) != 0 {
-            hole += 1;
-        }
-        if hole >= capacity {
-            return false;
-        }
-        // SAFETY: index <= hole < capacity, both ranges lie in the slots.
-        unsafe {
-            let at = self.slots().add(index);
-            ptr::copy(at, at.add(1), hole - index);
-            *at = slot;
-        }
-        self.set_len(self.len() + 1);
-        true
-    }
-
-    /// Takes the slot at `index` out and moves what it had pushed right one place back.
-    fn remove(self, index: usize) {
-        let capacity = self.capacity();
-        let mut end = index + 1;
-        while end < capacity {
-            let slot = self.slot(end);
-            if slot == 0 || self.home(slot >> 48) == end {
-                break;
-            }
-            end += 1;
-        }
-        // SAFETY: index < end <= capacity.
-        unsafe {
-            let at = self.slots().add(index);
-            ptr::copy(at.add(1), at, end - index - 1);
-            *self.slots().add(end - 1) = 0;
-        }
-        self.set_len(self.len() - 1);
-    }
-
-    fn iter(self) -> impl Iterator<Item = u64> {
-        (0..self.capacity()).map(move |index| self.slot(index)).filter(|slot| *slot != 0)
-    }
-
-    /// A new segment of at least `capacity` slots with `slots`, which are in order; larger still
-    /// where they bunch up at the end. `self` is left to be freed by the caller.
-    fn build(capacity: usize, depth: u32, slots: &[u64]) -> Segment {
-        let mut capacity = capacity;
-        loop {
-            let segment = Segment::alloc(capacity, depth);
-            let mut next = 0;
-            for (done, slot) in slots.iter().enumerate() {
-                let index = next.max(segment.home(slot >> 48));
-                if index >= capacity {
-                    break;
-                }
-                segment.set_slot(index, *slot);
-                segment.set_len(done + 1);
-                next = index + 1;
-            }
-            if segment.len() == slots.len() {
-                return segment;
-            }
-            segment.free();
-            capacity = larger(capacity);
-        }
-    }
-}
-
-/// The capacity of the smallest size that leaves `len` items a load of at most 3/4.
-fn roomy(len: usize) -> usize {
-    let wanted = len * 4 / 3 + 2;
-    SIZES
-        .iter()
-        .map(|size| (size - HEADER) / 8)
-        .find(|capacity| *capacity >= wanted)
-        .unwrap_or(wanted.max(SIZES[SIZES.len() - 1] / 8))
-}
-
-/// The next larger capacity: the next size, or a quarter more past the last one.
-fn larger(capacity: usize) -> usize {
-    SIZES
-        .iter()
-        .map(|size| (size - HEADER) / 8)
-        .find(|other| *other > capacity)
-        .unwrap_or((capacity + capacity / 4).min(0xffff))
-}
 
 /// A table of `T`; see the module's own text.
 pub struct Table<T: Item> {
@@ -506,7 +301,8 @@ impl<T: Item> Table<T> {
         segment.free();
     }
 
-    /// Gives back room in the segment of `hash`, merging it with its other half where both are small.
+    /// Gives back room in the segment of `hash`, merging it with its other half where both are
+    /// small.
     fn shrink(&mut self, hash: u64, segment: Segment) {
         let depth = segment.depth();
         let mut slots: Vec<u64> = segment.iter().collect();
