@@ -193,7 +193,7 @@ def memory(arms, folder):
             server = Server(arm, words, folder)
             before = server.info("used_memory")
             server.load(command)
-            time.sleep(0.3)
+            time.sleep(2.5)  # Freed pages go back within a second.
             after = server.info("used_memory")
             got[arm] = ((after - before) / MILLION, server.info("used_memory_rss") / after)
             server.stop()

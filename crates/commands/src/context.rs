@@ -24,6 +24,11 @@ pub trait Host: Any {
         Ok(())
     }
 
+    /// Called for a command that does not come to run because of its number of words.
+    fn reject(&mut self, entry: &Entry) {
+        let _ = entry;
+    }
+
     /// Whether a pipeline's commands may run under one taking of locks, and without the calls of
     /// `admit`, `begin` and `end` for each: nothing about this client or server asks for those.
     fn allows_batch(&mut self, session: &Session) -> bool {

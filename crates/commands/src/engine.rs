@@ -84,8 +84,12 @@ impl<'a> Turn<'a> {
     /// Runs one command of a client, or queues it.
     pub fn run(&mut self, session: &mut Session, out: &mut Writer, args: Args<'_>) {
         let core = self.core;
-        match core.registry.find(args) {
-            Ok(entry) => self.run_found(session, out, entry, args),
+        match core.registry.named(args) {
+            Ok(entry) if entry.takes(args.len()) => self.run_found(session, out, entry, args),
+            Ok(entry) => {
+                self.host.reject(entry);
+                self.refuse(session, out, &Error::wrong_arity(&entry.full_name));
+            }
             Err(error) => self.refuse(session, out, &error),
         }
     }
@@ -191,6 +195,7 @@ impl<'a> Turn<'a> {
             let mut cx = Context { keys, out, session, host, core, entry };
             serve(&mut cx, &mut deferred);
             announce(&mut cx.keys, cx.host);
+            cx.keys.count_changes();
             let effects = std::mem::take(&mut cx.keys.effects);
             drop(cx);
             self.host.settle(session, out, effects);
@@ -311,7 +316,9 @@ impl<'a> Turn<'a> {
         let core = self.core;
         let multi = session.multi.take().expect("the caller looked");
         if multi.failed {
-            return self.drop_transaction(session, out, "of previous errors.");
+            self.host.begin(session, exec, args);
+            self.drop_transaction(session, out, "of previous errors.");
+            return self.host.end(session, exec, args, true);
         }
         let mut set = ShardSet::default();
         for (index, owned) in &multi.queue {
@@ -493,6 +500,7 @@ fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
     let Context { mut keys, out, session, host, .. } = cx;
     announce(&mut keys, host);
     let quiet = keys.effects.is_quiet();
+    keys.count_changes();
     let effects = std::mem::take(&mut keys.effects);
     drop(keys);
     if !quiet {

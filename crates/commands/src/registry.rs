@@ -218,25 +218,21 @@ impl Registry {
     /// The command that these words call, their number checked.
     #[inline]
     pub fn find(&self, args: Args<'_>) -> Result<&Entry, Error> {
+        let entry = self.named(args)?;
+        if entry.takes(args.len()) { Ok(entry) } else { Err(Error::wrong_arity(&entry.full_name)) }
+    }
+
+    /// The command that these words name, however many there are. COMMAND is both: a command by
+    /// itself and a container.
+    #[inline]
+    pub fn named(&self, args: Args<'_>) -> Result<&Entry, Error> {
         let Some(entry) = self.lookup(args.word(0)) else { return Err(unknown(args)) };
-        if entry.subs.is_empty() {
-            if entry.takes(args.len()) {
-                return Ok(entry);
+        match args.get(1) {
+            Some(name) if !entry.subs.is_empty() => {
+                self.lookup_sub(entry, name).ok_or_else(|| unknown_sub(entry, name))
             }
-            return Err(Error::wrong_arity(&entry.full_name));
+            _ => Ok(entry),
         }
-        let Some(name) = args.get(1) else {
-            // COMMAND is both: a command by itself and a container.
-            let alone = entry.takes(1);
-            return if alone { Ok(entry) } else { Err(Error::wrong_arity(&entry.full_name)) };
-        };
-        let Some(sub) = self.lookup_sub(entry, name) else {
-            return Err(unknown_sub(entry, name));
-        };
-        if sub.takes(args.len()) {
-            return Ok(sub);
-        }
-        Err(Error::wrong_arity(&sub.full_name))
     }
 }
 

@@ -154,6 +154,14 @@ impl<'a> Keys<'a> {
         self.space.key_count(self.db)
     }
 
+    /// Adds the changes made to the thread's tally.
+    #[inline]
+    pub fn count_changes(&self) {
+        if self.effects.dirty != 0 {
+            add(&self.tally.changes, self.effects.dirty);
+        }
+    }
+
     // Looking up.
 
     #[inline]

@@ -77,6 +77,8 @@ pub struct Tally {
     pub misses: AtomicU64,
     pub expired: AtomicU64,
     pub evicted: AtomicU64,
+    /// Changes that commands made.
+    pub changes: AtomicU64,
     /// Longest and summed lag between a key's due time and its removal, in milliseconds.
     pub expire_lag_max_ms: AtomicU64,
     pub expire_lag_sum_ms: AtomicU64,
@@ -98,6 +100,7 @@ impl Tally {
             misses: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             expire_lag_max_ms: AtomicU64::new(0),
             expire_lag_sum_ms: AtomicU64::new(0),
             keys: zeros(),

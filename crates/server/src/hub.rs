@@ -19,6 +19,7 @@ use keyspace::keyspace::add;
 use keyspace::random::Random;
 use resp::{Args, OwnedArgs, Writer};
 
+use crate::client::Client;
 use crate::connection::{Peer, Replies};
 use crate::message::{Message, Pushed};
 use crate::options::{Kind, Options, index_of};
@@ -259,6 +260,14 @@ impl Hub {
         Ok(())
     }
 
+    /// Counts the command that a client waited in as failed.
+    pub fn count_failure(&self, client: &Client) {
+        let index = client.last_command.load(Ordering::Relaxed) as usize;
+        if let Some(failed) = self.counts().failed.get(index) {
+            add(failed, 1);
+        }
+    }
+
     fn is_memory_short(&self) -> bool {
         let max = self.shared.core.space.settings.maxmemory.load(Ordering::Relaxed);
         max > 0 && sys::used_memory() > max
@@ -395,9 +404,13 @@ impl Host for Hub {
         let _ = args;
         let result = self.check(session, entry);
         if result.is_err() {
-            add(&self.counts().rejected[entry.index], 1);
+            self.reject(entry);
         }
         result
+    }
+
+    fn reject(&mut self, entry: &Entry) {
+        add(&self.counts().rejected[entry.index], 1);
     }
 
     fn allows_batch(&mut self, _: &Session) -> bool {

@@ -451,6 +451,7 @@ impl Worker {
             if forced == Some(true) {
                 let text = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
                 worker.hub.error(&Error::text(text));
+                worker.hub.count_failure(&connection.peer.client);
                 worker.out.error(text);
             } else {
                 (blocked.block.on_timeout)(&mut worker.out);

@@ -253,7 +253,9 @@ fn persistence(page: &mut Page<'_>) {
     page.zeros(&["current_cow_size_age"]);
     page.field("current_fork_perc", "0.00");
     page.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
-    page.zeros(&["rdb_changes_since_last_save", "rdb_bgsave_in_progress"]);
+    let changes = page.shared.core.space.total(|tally| &tally.changes);
+    page.field("rdb_changes_since_last_save", changes);
+    page.zeros(&["rdb_bgsave_in_progress"]);
     page.field("rdb_last_save_time", page.shared.started_ms / 1000);
     page.field("rdb_last_bgsave_status", "ok");
     page.field("rdb_last_bgsave_time_sec", -1);
