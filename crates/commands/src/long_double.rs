@@ -9,7 +9,7 @@
 //! gives 17 decimals without trailing zeros, as Redis's `ld2string` does. Numbers too small for 17
 //! decimals are kept without the format's lower bound: they are written as 0 anyway.
 //!
-//! **Invariant:** the work for a number is bounded by [`TEXT_BYTES_MAX`] digits and the exponent's
+//! **Invariant:** the work for a number is bounded by `TEXT_BYTES_MAX` digits and the exponent's
 //! range.
 
 use std::cmp::Ordering;

@@ -8,7 +8,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     matches_with(pattern, text, false)
 }
 
-/// As [`matches`], upper and lower case being the same.
+/// As [`matches()`], upper and lower case being the same.
 pub fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
     matches_with(pattern, text, true)
 }

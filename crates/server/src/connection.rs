@@ -311,7 +311,13 @@ impl Connection {
             send_some(&mut self.stream.socket, out.bytes())?
         };
         if sent < out.len() {
+            let was_empty = self.unsent.bytes == 0;
             self.unsent.push_rest(out, sent);
+            // One write takes so many pieces and no more. Only a socket that has refused some tells
+            // when it has room again.
+            if was_empty && out.has_shared() {
+                return self.send_rest().map(|_| ());
+            }
         }
         Ok(())
     }

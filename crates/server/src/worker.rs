@@ -3,7 +3,7 @@
 //! A turn: wait for sockets, read each that has something, run what has arrived, send the replies;
 //! then the mailbox, due keys and timeouts. A command runs here, on its connection's thread.
 //!
-//! **Invariant:** one connection takes at most [`ROUNDS`] reads of a turn, so that none starves.
+//! **Invariant:** one connection takes at most `ROUNDS` reads of a turn, so that none starves.
 //! **Invariant:** replies leave in the order of their commands, and pushed messages whole between
 //! them.
 

@@ -35,6 +35,22 @@ fn a_client_that_shuts_down_its_side_still_gets_its_replies() {
     }
 }
 
+/// Large values are not copied into the reply: it has more pieces here than one write takes, and
+/// the socket has room for all of them, so no event would tell to go on.
+#[test]
+fn a_reply_of_many_pieces_is_sent_to_its_end() {
+    let server = Server::new(1);
+    let mut client = server.client();
+    for bytes in [16_384, 20_000, 40_000, 100_000] {
+        let value = "x".repeat(bytes);
+        assert_eq!(client.call(&format!("SET k {value}")), "OK");
+        client.send(&line("GET k").repeat(100));
+        for _ in 0..100 {
+            assert!(client.reply() == value);
+        }
+    }
+}
+
 #[test]
 fn a_long_pipeline_is_answered_in_order() {
     const COMMANDS: usize = 100_000;

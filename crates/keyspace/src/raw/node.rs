@@ -12,8 +12,8 @@
 //! The sizes live in the node itself, that is in the list's array of nodes: a walk over a long list
 //! by index touches no element, and a full node of 8192 bytes holds 8192 bytes of elements.
 //!
-//! **Invariant:** `start + used <= capacity`. A block above [`SIZE_MIN`] is at most twice as large
-//! as its elements when it is allocated, and no larger than [`PAGE`] as long as they fit in that.
+//! **Invariant:** `start + used <= capacity`. A block above `SIZE_MIN` is at most twice as large
+//! as its elements when it is allocated, and no larger than `PAGE` as long as they fit in that.
 
 use std::alloc::dealloc;
 use std::mem::MaybeUninit;
