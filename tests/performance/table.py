@@ -154,6 +154,8 @@ def speed(options, arms, folder):
         for server in servers:  # The keyspace is full in both before anything is measured.
             benchmark(server, ["-t", "set", "-P", "50"], 4 * MILLION)
             benchmark(server, ["-t", "zadd", "-P", "16"], 4 * MILLION)
+            benchmark(server, ["-t", "incr", "-P", "50"], 4 * MILLION)
+            benchmark(server, ["-t", "hset", "-P", "50"], 4 * MILLION)
         for name, arguments, weight, bound in SPEED:
             requests = options.requests * weight
             rounds = []

@@ -19,9 +19,10 @@ use crate::worker_input::note_drained;
 
 /// Connections that are read before the first is run, at most.
 const GROUP: usize = 16;
-/// Bytes that are read ahead, at most. A connection that sends about so many has a pipeline of its
-/// own, whose keys are fetched side by side anyway.
-const AHEAD_BYTES: usize = 512;
+/// Bytes that are read ahead, at most: far more than one command has, so that one read takes all.
+const AHEAD_BYTES: usize = 4096;
+/// A connection whose last read brought so many has a pipeline of its own, whose keys are fetched
+/// side by side anyway: it is not read ahead.
 const PIPELINE_BYTES: usize = 200;
 
 impl Worker {
@@ -70,8 +71,8 @@ impl Worker {
         if !is_plain {
             return None;
         }
-        let mut buffer = [0; AHEAD_BYTES];
-        let count = connection.stream.read(&mut buffer).ok()?;
+        let buffer = &mut self.buffer[..AHEAD_BYTES];
+        let count = connection.stream.read(buffer).ok()?;
         connection.input.extend_from_slice(&buffer[..count]);
         connection.ahead = Some(count);
         connection.may_read = true;

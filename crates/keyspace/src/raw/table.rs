@@ -34,6 +34,9 @@ use std::ptr::{self, NonNull};
 
 use super::segment::{HEADER, POINTER_MASK, SIZES, Segment, larger, roomy};
 
+/// How much of an item is looked at in most searches: header and key.
+const ITEM_BYTES: usize = 40;
+
 /// A thin owning pointer that can live in a [`Table`]: eight bytes, below 2^48.
 pub trait Item: Sized {
     /// Gives up ownership for the raw pointer.
@@ -232,7 +235,10 @@ impl<T: Item> Table<T> {
     #[inline]
     pub fn prefetch_item(&self, hash: u64) {
         if let Some((segment, index)) = self.find_slot(hash, |_| true) {
-            prefetch((segment.slot(index) & POINTER_MASK) as *const u8);
+            let item = (segment.slot(index) & POINTER_MASK) as *const u8;
+            prefetch(item);
+            // What is compared may lie in the next line: small items are not aligned to lines.
+            prefetch(item.wrapping_add(ITEM_BYTES - 1));
         }
     }
 
