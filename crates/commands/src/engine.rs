@@ -256,7 +256,9 @@ impl<'a> Turn<'a> {
             }
             entries[count] = entry;
             hashes[count] = hash(args.word(1));
-            set.add(shard_of(hashes[count]));
+            let shard = shard_of(hashes[count]);
+            core.space.prefetch_lock(shard);
+            set.add(shard);
             count += 1;
         }
         if count < 2 {

@@ -215,6 +215,12 @@ impl Keyspace {
         self.shards.lock(set)
     }
 
+    /// Asks the processor to bring in a shard's lock.
+    #[inline]
+    pub fn prefetch_lock(&self, shard: usize) {
+        self.shards.prefetch(shard);
+    }
+
     /// Takes the lock of one key's shard.
     #[inline]
     pub fn lock_one(&self, shard: usize) -> Held<'_, ShardData> {

@@ -108,6 +108,12 @@ impl<T> Shards<T> {
         Held { shards: self, which: Which::One(shard) }
     }
 
+    /// Asks the processor to bring in a shard's lock and what lies beside it.
+    #[inline]
+    pub fn prefetch(&self, shard: usize) {
+        super::table::prefetch((&raw const self.0[shard]).cast());
+    }
+
     /// Takes one shard's lock if it is free.
     pub fn try_lock_one(&self, shard: usize) -> Option<Held<'_, T>> {
         let taken = self.0[shard].lock.try_take();

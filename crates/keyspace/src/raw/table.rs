@@ -34,6 +34,8 @@ use std::ptr::{self, NonNull};
 
 use super::segment::{HEADER, POINTER_MASK, SIZES, Segment, larger, roomy};
 
+/// How many slots past its home most searches look at.
+const PROBED_SLOTS: usize = 5;
 /// How much of an item is looked at in most searches: header and key.
 const ITEM_BYTES: usize = 40;
 
@@ -227,7 +229,10 @@ impl<T: Item> Table<T> {
     pub fn prefetch(&self, hash: u64) {
         if let Some(segment) = self.segment(hash) {
             // SAFETY: the home lies inside the segment.
-            prefetch(unsafe { segment.slots().add(segment.home(segment.hash16(hash))) }.cast());
+            let home = unsafe { segment.slots().add(segment.home(segment.hash16(hash))) };
+            prefetch(home.cast());
+            // A search goes on for some slots, often into the next line.
+            prefetch(home.wrapping_add(PROBED_SLOTS).cast());
         }
     }
 
