@@ -203,6 +203,14 @@ impl Context<'_> {
         self.session.is_serving || self.session.in_exec || !self.keys.has_waiters(key)
     }
 
+    /// Says that `count` elements of a collection, at least one, were changed: watchers and waiters
+    /// of the key, that many changes for the log, one event.
+    pub fn changed_elements(&mut self, class: u32, event: &'static str, key: &[u8], count: usize) {
+        self.keys.changed(key);
+        self.keys.effects.dirty += count as u64 - 1;
+        self.keys.notify(class, event, key);
+    }
+
     /// Makes the client wait for one of `keys` to hold a `kind`, and then run the same command
     /// again; `timeout` in seconds, 0 = for ever. Inside a transaction the timeout's reply is
     /// given at once.

@@ -213,9 +213,7 @@ fn limits(cx: &Context<'_>) -> HashLimits {
 
 /// What follows a change of a hash by `count` fields.
 fn changed(cx: &mut Context<'_>, key: &[u8], event: &'static str, count: usize) {
-    cx.keys.changed(key);
-    cx.keys.effects.dirty += count as u64 - 1;
-    cx.keys.notify(class::HASH, event, key);
+    cx.changed_elements(class::HASH, event, key, count);
 }
 
 // Setting.

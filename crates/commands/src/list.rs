@@ -333,9 +333,7 @@ fn push(cx: &mut Context<'_>, args: Args<'_>, end: End) -> Result<(), Error> {
 
 /// What follows a change of a list by `count` elements.
 fn changed(cx: &mut Context<'_>, key: &[u8], event: &'static str, count: usize) {
-    cx.keys.changed(key);
-    cx.keys.effects.dirty += count as u64 - 1;
-    cx.keys.notify(class::LIST, event, key);
+    cx.changed_elements(class::LIST, event, key, count);
 }
 
 // Popping.

@@ -213,9 +213,7 @@ fn limits(cx: &Context<'_>) -> SetLimits {
 
 /// What follows a change of a set by `count` members.
 fn changed(cx: &mut Context<'_>, key: &[u8], event: &'static str, count: usize) {
-    cx.keys.changed(key);
-    cx.keys.effects.dirty += count as u64 - 1;
-    cx.keys.notify(class::SET, event, key);
+    cx.changed_elements(class::SET, event, key, count);
 }
 
 // Members.

@@ -501,9 +501,7 @@ fn limits(cx: &Context<'_>) -> Limits {
 /// What follows a change of `count` members: nothing if there was none.
 fn changed(cx: &mut Context<'_>, key: &[u8], event: &'static str, count: usize) {
     if count > 0 {
-        cx.keys.changed(key);
-        cx.keys.effects.dirty += count as u64 - 1;
-        cx.keys.notify(class::ZSET, event, key);
+        cx.changed_elements(class::ZSET, event, key, count);
     }
 }
 
