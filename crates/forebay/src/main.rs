@@ -1,6 +1,6 @@
 //! Forebay: one server for keys, SQL, quotas, cached tables and sagas.
 
-mod allocator_settings;
+mod allocator;
 mod cli;
 mod log;
 mod metrics;
@@ -11,7 +11,7 @@ mod systemd;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
     let mut args: Vec<String> = std::env::args().collect();
