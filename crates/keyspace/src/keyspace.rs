@@ -9,8 +9,9 @@
 //! a line that another one writes.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
+use crate::commit::{CommitLog, LogBatch};
 use crate::due::{DATABASES_MAX, Due};
 use crate::raw::entry::Entry;
 use crate::raw::shards::{Held, SHARDS, ShardSet, Shards};
@@ -121,13 +122,6 @@ impl Tally {
     }
 }
 
-/// Takes every write in commit order: append-only file, replicas, change capture.
-pub trait CommitLog: Send + Sync {
-    /// One write, with its place in the order. Called while the shards that it changed are locked,
-    /// so it must not wait for anything that needs them.
-    fn append(&self, sequence: u64, db: usize, command: &[&[u8]]);
-}
-
 /// The keyspace; see the module.
 pub struct Keyspace {
     pub(crate) shards: Shards<ShardData>,
@@ -136,7 +130,7 @@ pub struct Keyspace {
     databases: usize,
     /// What can be set at run time.
     pub settings: Settings,
-    sequence: AtomicU64,
+    is_logging: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
 }
 
@@ -154,7 +148,7 @@ impl Keyspace {
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
             databases,
             settings: Settings::default(),
-            sequence: AtomicU64::new(0),
+            is_logging: AtomicBool::new(false),
             log: OnceLock::new(),
         }
     }
@@ -191,23 +185,29 @@ impl Keyspace {
         sum.max(0) as usize
     }
 
-    /// Attaches the commit log, once.
+    /// Attaches the commit log, once, and turns it on.
     pub fn attach_log(&self, log: Box<dyn CommitLog>) -> Result<(), Box<dyn CommitLog>> {
-        self.log.set(log)
+        self.log.set(log)?;
+        self.set_logging(true);
+        Ok(())
+    }
+
+    /// Turns the attached log on or off. What is being run goes by what it saw first: hold all
+    /// shards where the log must start at one instant.
+    pub fn set_logging(&self, is_logging: bool) {
+        self.is_logging.store(is_logging && self.log.get().is_some(), Ordering::Relaxed);
     }
 
     /// Whether somebody takes the commit log.
     #[inline]
     pub fn is_logging(&self) -> bool {
-        self.log.get().is_some()
+        self.is_logging.load(Ordering::Relaxed)
     }
 
-    /// Gives one write its sequence number and hands it to the log. The caller holds its shards.
-    pub fn commit(&self, db: usize, command: &[&[u8]]) {
-        if let Some(log) = self.log.get() {
-            let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-            log.append(sequence, db, command);
-        }
+    /// Hands records to the log, and returns its position after them. The caller holds the shards
+    /// that they are about.
+    pub fn commit(&self, batch: LogBatch<'_>) -> u64 {
+        self.log.get().map_or(0, |log| log.append(batch))
     }
 
     /// Takes the locks of `set`.

@@ -1,6 +1,7 @@
 //! The lock-sharded keyspace: tables, entries, data types, expiry, eviction, memory accounting.
 
 pub mod access;
+pub mod commit;
 pub mod due;
 pub mod effects;
 pub mod evict;
