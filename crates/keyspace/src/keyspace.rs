@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use crate::commit::{CommitLog, LogBatch};
 use crate::due::{DATABASES_MAX, Due};
+use crate::image::ShardImage;
 use crate::raw::entry::Entry;
 use crate::raw::shards::{Held, SHARDS, ShardSet, Shards};
 use crate::raw::table::{CURSOR_SHIFT, Table};
@@ -42,6 +43,8 @@ pub struct ShardData {
     pub waiting: Option<Box<Waiting>>,
     /// Who watches which keys.
     pub watched: Option<Box<Watched>>,
+    /// The image being taken, until it has passed this shard.
+    pub image: Option<Box<ShardImage>>,
 }
 
 impl ShardData {
@@ -61,6 +64,16 @@ impl ShardData {
             self.others.resize_with(db, Table::new);
         }
         &mut self.others[db - 1]
+    }
+
+    /// Hands a key that is about to change to the image being taken.
+    #[cold]
+    pub(crate) fn hand_over(&mut self, db: usize, key: &[u8], hash: u64) {
+        let Some(mut image) = self.image.take() else { return };
+        let table = self.table(db);
+        let entry = table.and_then(|t| t.find(table_hash(hash), |entry| entry.key() == key));
+        image.before_change(db, key, entry.as_deref());
+        self.image = Some(image);
     }
 
     /// Databases that may have keys here.
@@ -131,6 +144,7 @@ pub struct Keyspace {
     /// What can be set at run time.
     pub settings: Settings,
     is_logging: AtomicBool,
+    pub(crate) image_taken: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
 }
 
@@ -149,6 +163,7 @@ impl Keyspace {
             databases,
             settings: Settings::default(),
             is_logging: AtomicBool::new(false),
+            image_taken: AtomicBool::new(false),
             log: OnceLock::new(),
         }
     }
@@ -219,6 +234,11 @@ impl Keyspace {
     #[inline]
     pub fn prefetch_lock(&self, shard: usize) {
         self.shards.prefetch(shard);
+    }
+
+    /// Takes one shard's lock if it is free.
+    pub fn try_lock_one(&self, shard: usize) -> Option<Held<'_, ShardData>> {
+        self.shards.try_lock_one(shard)
     }
 
     /// Takes the lock of one key's shard.
