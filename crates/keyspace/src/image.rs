@@ -12,7 +12,8 @@
 //! **Invariant:** each key that was there at the instant reaches the sink once, with the value it
 //! had then; no other key does. A key is remembered as settled when it is handed over early, or
 //! when it is made after the instant.
-//! **Bound:** what is remembered is a set of keys per shard that the walker frees as it passes; what
+//!
+//! **Bound:** what is remembered is a set of keys a shard, which the walker frees as it passes; what
 //! is handed over early is the sink's, which may let the caller wait until there is room. The
 //! walker therefore never waits for a lock: it tries.
 
@@ -66,28 +67,31 @@ impl ShardImage {
         ShardImage { sink, tables: (0..databases).map(walk).collect(), settled: HashSet::new() }
     }
 
-    fn find(&mut self, db: usize) -> Option<usize> {
-        self.tables.iter().position(|walk| walk.now == Some(db) && !walk.done)
-    }
-
-    /// Notes that a key of database `db` is about to change; `entry` is what it is now, if it is.
-    pub(crate) fn before_change(&mut self, db: usize, key: &[u8], entry: Option<&Entry>) {
-        let Some(then) = self.find(db) else { return };
-        if table_hash(hash(key)) < self.tables[then].place {
-            return;
-        }
-        if self.settled.insert((then, key.into()))
-            && let Some(entry) = entry
-        {
+    /// Notes that an entry of database `db` is about to change or go.
+    pub(crate) fn before_change(&mut self, db: usize, entry: &Entry) {
+        if let Some(then) = self.settle(db, entry.key()) {
             self.sink.entry(then, entry);
         }
+    }
+
+    /// Notes that a key is made that was not there.
+    pub(crate) fn before_making(&mut self, db: usize, key: &[u8]) {
+        self.settle(db, key);
+    }
+
+    /// Remembers a key that the walker has not come to; `Some` with the number that the database
+    /// had at the instant, if the key was not remembered yet.
+    fn settle(&mut self, db: usize, key: &[u8]) -> Option<usize> {
+        let then = self.tables.iter().position(|walk| walk.now == Some(db) && !walk.done)?;
+        let is_ahead = table_hash(hash(key)) >= self.tables[then].place;
+        (is_ahead && self.settled.insert((then, key.into()))).then_some(then)
     }
 
     /// Takes over the keys of a database that is being emptied, if it has not walked them; else
     /// gives them back.
     pub(crate) fn before_flush(&mut self, db: usize, table: Table<Entry>) -> Option<Table<Entry>> {
-        let Some(then) = self.find(db) else { return Some(table) };
-        let walk = &mut self.tables[then];
+        let ahead = self.tables.iter_mut().find(|walk| walk.now == Some(db) && !walk.done);
+        let Some(walk) = ahead else { return Some(table) };
         walk.now = None;
         walk.flushed = Some(table);
         None
@@ -189,5 +193,130 @@ impl ShardImage {
             }
         }
         walk.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::keys::{Expire, Keys};
+    use crate::random::Random;
+    use crate::raw::entry::NewValue;
+    use crate::value::{Value, ValueRef};
+
+    type Contents = BTreeMap<(usize, Vec<u8>), (String, Option<i64>)>;
+
+    /// Keeps what it is given, and fails at the second entry of a key.
+    #[derive(Default)]
+    struct Kept(Mutex<Contents>);
+
+    fn describe(entry: &Entry) -> (String, Option<i64>) {
+        let text = match entry.value() {
+            ValueRef::Number(number) => format!("number {number}"),
+            ValueRef::Bytes(bytes) => format!("bytes {}", bytes.len()),
+            ValueRef::Set(set) => format!("set of {}", set.len()),
+            other => format!("{} elements", other.len()),
+        };
+        (text, entry.expire_at())
+    }
+
+    impl ImageSink for Kept {
+        fn entry(&self, db: usize, entry: &Entry) -> usize {
+            let mut kept = self.0.lock().expect("no test panics while it keeps");
+            let before = kept.insert((db, entry.key().to_vec()), describe(entry));
+            assert!(before.is_none(), "{db} {:?} came twice", entry.key());
+            100
+        }
+    }
+
+    const DATABASES: usize = 3;
+    const NOW_MS: i64 = 1_000;
+
+    fn keys(space: &Keyspace) -> Keys<'_> {
+        let held = space.lock(&ShardSet::ALL);
+        Keys::new(space, held, space.tally(0), NOW_MS, Random::new(5))
+    }
+
+    fn contents(space: &Keyspace) -> Contents {
+        let mut keys = keys(space);
+        let mut all = Contents::new();
+        for db in 0..DATABASES {
+            keys.select(db);
+            keys.for_each(|entry| {
+                all.insert((db, entry.key().to_vec()), describe(entry));
+            });
+        }
+        all
+    }
+
+    /// One random change of one of a few hundred keys, or now and then of a whole database.
+    fn change(space: &Keyspace, random: &mut Random) {
+        let mut keys = keys(space);
+        keys.select(random.below(DATABASES));
+        let key = format!("key {}", random.below(300)).into_bytes();
+        match random.below(200) {
+            0 => drop(keys.flush(random.below(DATABASES))),
+            1 => keys.swap(random.below(2), 2),
+            2..20 => drop(keys.remove(&key)),
+            20..40 => drop(keys.set_expire_at(&key, Some(NOW_MS + 1 + random.below(50) as i64))),
+            40..80 => {
+                let member = random.below(1000).to_string();
+                if let Ok(set) = keys.set_or_new(&key) {
+                    set.insert(member.as_bytes(), space.settings.set_limits());
+                    keys.changed(&key);
+                }
+            }
+            80..120 => drop(keys.add_number(&key, 1)),
+            _ => {
+                let value = NewValue::Value(Value::Number(random.below(1000) as i64));
+                keys.set(&key, value, Expire::Never);
+            }
+        }
+    }
+
+    #[test]
+    fn an_image_is_what_was_there_at_the_instant() {
+        let mut random = Random::new(7);
+        for round in 0..if cfg!(miri) { 1 } else { 60 } {
+            let space = Keyspace::new(DATABASES, 1);
+            for _ in 0..400 {
+                change(&space, &mut random);
+            }
+            let kept = Arc::new(Kept::default());
+            let mut at_instant = None;
+            let sink = Arc::clone(&kept) as Arc<dyn ImageSink>;
+            assert!(space.begin_image(sink, || at_instant = Some(())).is_ok());
+            let want = contents(&space);
+            assert_eq!(space.begin_image(kept.clone(), || {}), Err(Busy), "one at a time");
+            for shard in 0..SHARDS {
+                while space.walk_image(shard, 1, 1 << 20) != Some(true) {
+                    change(&space, &mut random);
+                }
+                if random.below(3) == 0 {
+                    change(&space, &mut random);
+                }
+            }
+            space.end_image();
+            assert!(at_instant.is_some());
+            let got = std::mem::take(&mut *kept.0.lock().expect("as above"));
+            assert!(got == want, "round {round}");
+            assert!(!space.has_image());
+        }
+    }
+
+    #[test]
+    fn an_image_given_up_leaves_nothing_behind() {
+        let space = Keyspace::new(DATABASES, 1);
+        let mut random = Random::new(3);
+        (0..100).for_each(|_| change(&space, &mut random));
+        let kept = Arc::new(Kept::default());
+        assert!(space.begin_image(kept.clone(), || {}).is_ok());
+        (0..100).for_each(|_| change(&space, &mut random));
+        space.end_image();
+        assert_eq!(Arc::strong_count(&kept), 1);
+        assert!(space.begin_image(kept, || {}).is_ok());
     }
 }

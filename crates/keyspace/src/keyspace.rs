@@ -16,7 +16,7 @@ use crate::due::{DATABASES_MAX, Due};
 use crate::image::ShardImage;
 use crate::raw::entry::Entry;
 use crate::raw::shards::{Held, SHARDS, ShardSet, Shards};
-use crate::raw::table::{CURSOR_SHIFT, Table};
+use crate::raw::table::{CURSOR_SHIFT, Place, Table};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, Watched};
 
@@ -66,13 +66,13 @@ impl ShardData {
         &mut self.others[db - 1]
     }
 
-    /// Hands a key that is about to change to the image being taken.
+    /// Hands an entry that is about to change to the image being taken.
     #[cold]
-    pub(crate) fn hand_over(&mut self, db: usize, key: &[u8], hash: u64) {
+    pub(crate) fn hand_over(&mut self, db: usize, place: Place) {
         let Some(mut image) = self.image.take() else { return };
-        let table = self.table(db);
-        let entry = table.and_then(|t| t.find(table_hash(hash), |entry| entry.key() == key));
-        image.before_change(db, key, entry.as_deref());
+        if let Some(table) = self.table(db) {
+            image.before_change(db, &table.at(place));
+        }
         self.image = Some(image);
     }
 
