@@ -244,7 +244,8 @@ impl<'a> Turn<'a> {
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
         let mut count = 0;
-        let most = if core.space.tallies().len() == 1 { BATCH } else { BATCH_SHARED };
+        // One thread and the one that loads files.
+        let most = if core.space.tallies().len() <= 2 { BATCH } else { BATCH_SHARED };
         while count < most && first + count < requests.len() {
             let args = requests.command(first + count, input);
             let Ok(entry) = core.registry.find(args) else { break };

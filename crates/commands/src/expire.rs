@@ -186,7 +186,7 @@ fn set_time(cx: &mut Context<'_>, args: Args<'_>, unit: Unit) -> Result<(), Erro
         cx.out.flag(false);
         return Ok(());
     }
-    if when <= cx.keys.now_ms() {
+    if cx.keys.is_past(when) {
         cx.keys.remove(key);
         cx.keys.notify(class::GENERIC, "del", key);
         cx.keys.rewrite(&[b"DEL", key]);

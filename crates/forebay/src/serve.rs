@@ -97,13 +97,13 @@ fn serve(configuration: Configuration) -> Result<(), String> {
         "" => tracing::info!("no configuration file: defaults and the options given"),
         file => tracing::info!("configuration file: {file}"),
     }
-    tracing::info!("all data is in memory only: nothing is kept on disk yet");
     configuration.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
     let families = [commands::FAMILIES, &server::families()].concat();
-    let running = server::start::start(configuration, &families, random_bits())
+    let disk = Arc::new(persist::disk::RealDisk);
+    let running = server::start::start(configuration, &families, disk, random_bits())
         .map_err(|error| sys::error_text(&error))?;
     // It can be set only once, which is here.
     let _ = running.shared.set_log_level.set(set_log_level);
@@ -114,11 +114,12 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let door = open_http(&running.shared);
     tell(&running, door.as_ref().map(|door| door.address));
     supervisor.tell("READY=1");
-    running.join();
+    let ended = running.join();
     if let Some(door) = door {
         door.close();
     }
     drop(pidfile);
+    ended?;
     tracing::info!("Forebay is now ready to exit, bye bye...");
     Ok(())
 }

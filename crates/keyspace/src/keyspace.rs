@@ -144,6 +144,8 @@ pub struct Keyspace {
     /// What can be set at run time.
     pub settings: Settings,
     is_logging: AtomicBool,
+    /// No key expires: a log is replayed, which says itself what went when.
+    pub keeps_expired: AtomicBool,
     pub(crate) image_taken: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
 }
@@ -163,6 +165,7 @@ impl Keyspace {
             databases,
             settings: Settings::default(),
             is_logging: AtomicBool::new(false),
+            keeps_expired: AtomicBool::new(false),
             image_taken: AtomicBool::new(false),
             log: OnceLock::new(),
         }

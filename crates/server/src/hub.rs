@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{
-    ADMIN, DENY_OOM, FAST, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
+    ADMIN, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
     WRITE,
 };
 use commands::context::{Deliver, Host, Session};
@@ -46,6 +46,8 @@ pub struct Hub {
     pub mail: VecDeque<Message>,
     /// Messages for the client whose command runs: they follow the reply.
     own: Vec<Arc<Pushed>>,
+    /// A command has looked at keys since this was last taken.
+    pub touched: bool,
     /// Random numbers.
     pub random: Random,
     evictor: Evictor,
@@ -62,6 +64,7 @@ impl Hub {
             peer: None,
             mail: VecDeque::new(),
             own: Vec::new(),
+            touched: false,
             random: Random::new(seed),
             evictor: Evictor::default(),
             started: Instant::now(),
@@ -254,10 +257,33 @@ impl Hub {
         if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
+        if self.shared.loading.is_on() && !flags.has(LOADING) {
+            return Err(Error::text("LOADING Redis is loading the dataset in memory"));
+        }
+        self.check_log(session, entry)?;
         if !self.make_room(session, &mut Writer::new(false)) && takes_memory(session, entry) {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
         Ok(())
+    }
+
+    /// Refuses writes while the append-only file cannot be written.
+    fn check_log(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
+        let aof = &self.shared.aof;
+        if !aof.log.is_failing() {
+            return Ok(());
+        }
+        let Some(error) = aof.log.error() else { return Ok(()) };
+        let writes = match &session.multi {
+            Some(multi) if entry.command.name == "EXEC" => multi.flags.has(WRITE),
+            _ => entry.command.flags.has(WRITE) || entry.command.name == "PING",
+        };
+        if !writes {
+            return Ok(());
+        }
+        aof.refused.fetch_add(1, Ordering::Relaxed);
+        let text = sys::error_text(&error);
+        Err(Error::new(format!("MISCONF Errors writing to the AOF file: {text}")))
     }
 
     /// Counts the command that a client waited in as failed.
@@ -419,7 +445,9 @@ impl Host for Hub {
         let quiet = self.shared.monitor_count.load(Ordering::Relaxed) == 0
             && !(0..BATCH_MICROSECONDS).contains(&slow)
             && self.shared.pause.until_ms.load(Ordering::Relaxed) == 0
-            && !self.is_memory_short();
+            && !self.is_memory_short()
+            && !self.shared.aof.log.is_failing()
+            && !self.shared.loading.is_on();
         self.started = Instant::now();
         let peer = self.peer();
         // A client that listens gets its own messages right behind the reply that belongs to them.
@@ -428,6 +456,7 @@ impl Host for Hub {
     }
 
     fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u64) {
+        self.touched = true;
         let each = self.started.elapsed().as_nanos() as u64 / entries.len() as u64;
         let counts = self.counts();
         add(&counts.commands, entries.len() as u64);
@@ -470,6 +499,7 @@ impl Host for Hub {
 
     fn end(&mut self, _: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
         let nanoseconds = self.started.elapsed().as_nanos() as u64;
+        self.touched |= entry.command.flags.has(READONLY) || entry.command.flags.has(WRITE);
         let counts = self.counts();
         counts.call(entry.index, nanoseconds);
         if failed {

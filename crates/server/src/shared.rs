@@ -140,6 +140,10 @@ pub struct Shared {
     pub startup_memory: u64,
     /// `client-output-buffer-limit`: normal, pubsub.
     output_limits: [OutputAtomics; 2],
+    /// The append-only file.
+    pub aof: crate::aof::Aof,
+    /// How far the loading of files has come.
+    pub loading: crate::loading::Loading,
     next_client: AtomicU64,
     samples: Mutex<Samples>,
 }
@@ -184,6 +188,8 @@ pub struct Parts {
     pub free_later: std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>,
     /// That thread's counts.
     pub freeing: Arc<Freeing>,
+    /// Where data files lie.
+    pub disk: Arc<dyn persist::disk::Disk>,
 }
 
 impl Shared {
@@ -214,6 +220,8 @@ impl Shared {
             rejected_connections: AtomicU64::new(0),
             startup_memory: crate::sys::used_memory(),
             output_limits: Default::default(),
+            aof: crate::aof::Aof::new(parts.disk, parts.threads),
+            loading: Default::default(),
             next_client: AtomicU64::new(1),
             samples: Mutex::default(),
         }
@@ -222,6 +230,13 @@ impl Shared {
     /// A number for a new client.
     pub fn next_client_id(&self) -> u64 {
         self.next_client.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Wakes a thread.
+    pub fn nudge(&self, thread: usize) {
+        if let Some(mailboxes) = self.mailboxes.get() {
+            mailboxes[thread].nudge();
+        }
     }
 
     /// Sends a message to a thread.

@@ -11,6 +11,7 @@ use commands::engine::Core;
 use commands::registry::Registry;
 use keyspace::keyspace::Keyspace;
 use mio::Poll;
+use persist::disk::Disk;
 
 use crate::conf_file::Configuration;
 use crate::listener::Listeners;
@@ -30,12 +31,15 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits until every event loop has ended.
-    pub fn join(self) {
+    /// Waits until every event loop has ended and the log is safe. `Err` says why the server could
+    /// not go on.
+    pub fn join(self) -> Result<(), String> {
         for thread in self.threads {
             // A thread that panicked has said so; with `panic = abort` there is none.
             let _ = thread.join();
         }
+        self.shared.aof.stop();
+        self.shared.loading.failure().map_or(Ok(()), |why| Err(why.to_string()))
     }
 }
 
@@ -83,10 +87,12 @@ fn fit_clients(options: &Options) {
     }
 }
 
-/// Opens the doors and starts the loops. `seed` gives random bits;
+/// Opens the doors and starts the loops. `disk` has the data files; `seed` gives
+/// random bits.
 pub fn start(
     configuration: Configuration,
     families: &[Family],
+    disk: Arc<dyn Disk>,
     mut seed: impl FnMut() -> u64,
 ) -> io::Result<Running> {
     let Configuration { options, renames, file: config_file, .. } = configuration;
@@ -99,7 +105,7 @@ pub fn start(
     for (from, to) in &renames {
         registry.rename(from, to).map_err(io::Error::other)?;
     }
-    let core = Core { space: Keyspace::new(databases, threads), registry };
+    let core = Core { space: Keyspace::new(databases, threads + 1), registry };
     let (sender, garbage) = mpsc::channel();
     let freeing = Arc::new(Freeing::default());
     let shared = Arc::new(Shared::new(Parts {
@@ -111,10 +117,13 @@ pub fn start(
         config_file,
         free_later: sender,
         freeing: Arc::clone(&freeing),
+        disk,
     }));
     if let Err((name, text)) = crate::apply::apply_all(&shared) {
         return Err(io::Error::other(format!("{name}: {text}")));
     }
+    crate::aof::recovery::attach(&shared);
+    let recovery = crate::aof::recovery::prepare(&shared).map_err(io::Error::other)?;
     let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<io::Result<_>>()?;
     let mailboxes = polls
         .iter()
@@ -132,6 +141,16 @@ pub fn start(
             freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
         }
     })?;
+    shared.aof.start(&shared)?;
+    if let Some(recovery) = recovery {
+        shared.loading.begin(0, now_ms());
+        let shared = Arc::clone(&shared);
+        let loader = std::thread::Builder::new().name("load".into());
+        loader.spawn(move || {
+            let _registered = sys::register_thread();
+            crate::aof::recovery::run(&shared, recovery);
+        })?;
+    }
     let mut doors = Some(listeners);
     let mut handles = Vec::new();
     for (index, poll) in polls.into_iter().enumerate() {

@@ -247,28 +247,71 @@ fn memory(page: &mut Page<'_>) {
     page.field("lazyfreed_objects", shared.freeing.freed.load(Ordering::Relaxed));
 }
 
-/// Nothing is kept on disk yet: what Redis says with saving and the append-only file off.
 fn persistence(page: &mut Page<'_>) {
-    page.zeros(&["loading", "async_loading", "current_cow_peak", "current_cow_size"]);
+    let shared = page.shared;
+    page.field("loading", u8::from(shared.loading.is_on()));
+    page.zeros(&["async_loading", "current_cow_peak", "current_cow_size"]);
     page.zeros(&["current_cow_size_age"]);
     page.field("current_fork_perc", "0.00");
     page.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
-    let changes = page.shared.core.space.total(|tally| &tally.changes);
+    let changes = shared.core.space.total(|tally| &tally.changes);
     page.field("rdb_changes_since_last_save", changes);
     page.zeros(&["rdb_bgsave_in_progress"]);
-    page.field("rdb_last_save_time", page.shared.started_ms / 1000);
+    page.field("rdb_last_save_time", shared.started_ms / 1000);
     page.field("rdb_last_bgsave_status", "ok");
     page.field("rdb_last_bgsave_time_sec", -1);
     page.field("rdb_current_bgsave_time_sec", -1);
     page.zeros(&["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired"]);
-    page.zeros(&["rdb_last_load_keys_loaded", "aof_enabled", "aof_rewrite_in_progress"]);
-    page.zeros(&["aof_rewrite_scheduled"]);
-    page.field("aof_last_rewrite_time_sec", -1);
-    page.field("aof_current_rewrite_time_sec", -1);
-    page.field("aof_last_bgrewrite_status", "ok");
-    page.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
-    page.field("aof_last_write_status", "ok");
-    page.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
+    page.zeros(&["rdb_last_load_keys_loaded"]);
+    append_only_file(page);
+    page.zeros(&["module_fork_in_progress", "module_fork_last_cow_size"]);
+    if shared.loading.is_on() {
+        loading(page);
+    }
+}
+
+fn append_only_file(page: &mut Page<'_>) {
+    let aof = &page.shared.aof;
+    let word = |is_well| if is_well { "ok" } else { "err" };
+    let (runs, since, is_scheduled) = aof.rewriting();
+    let rewrites = aof.rewrites();
+    page.field("aof_enabled", u8::from(aof.is_on()));
+    page.field("aof_rewrite_in_progress", u8::from(runs));
+    page.field("aof_rewrite_scheduled", u8::from(is_scheduled));
+    page.field("aof_last_rewrite_time_sec", rewrites.last_seconds);
+    let seconds = since.map_or(-1, |since| since.elapsed().as_secs() as i64);
+    page.field("aof_current_rewrite_time_sec", seconds);
+    page.field("aof_last_bgrewrite_status", word(rewrites.last_ok));
+    page.field("aof_rewrites", rewrites.done);
+    page.field("aof_rewrites_consecutive_failures", rewrites.failures_in_a_row);
+    page.field("aof_last_write_status", word(!aof.log.is_failing()));
+    page.zeros(&["aof_last_cow_size"]);
+    if aof.is_on() {
+        let (current, base) = aof.sizes();
+        page.fields(&[("aof_current_size", current), ("aof_base_size", base)]);
+        page.zeros(&["aof_pending_rewrite"]);
+        page.field("aof_buffer_length", aof.log.pending_bytes());
+        page.zeros(&["aof_pending_bio_fsync", "aof_delayed_fsync"]);
+        page.field("aof_refused_writes", aof.refused.load(Ordering::Relaxed));
+        page.field("aof_position", aof.log.appended());
+        page.field("aof_durable_position", aof.log.durable());
+    }
+}
+
+fn loading(page: &mut Page<'_>) {
+    let loading = &page.shared.loading;
+    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let (total, loaded) = (of(&loading.total_bytes), of(&loading.loaded_bytes));
+    let started_ms = loading.started_ms.load(Ordering::Relaxed);
+    let seconds = (page.now_ms - started_ms).max(0) as f64 / 1000.0;
+    page.field("loading_start_time", started_ms / 1000);
+    page.field("loading_total_bytes", total);
+    page.zeros(&["loading_rdb_used_mem"]);
+    page.field("loading_loaded_bytes", loaded);
+    page.field("loading_loaded_perc", format!("{:.2}", loaded as f64 * 100.0 / total.max(1) as f64));
+    let rest = total.saturating_sub(loaded) as f64;
+    let eta = if loaded == 0 { 1.0 } else { rest * seconds / loaded as f64 };
+    page.field("loading_eta_seconds", eta as u64);
 }
 
 fn stats(page: &mut Page<'_>) {

@@ -93,13 +93,6 @@ pub const FAMILY: Family = Family {
             ..Command::DEFAULT
         },
         Command {
-            name: "BGREWRITEAOF",
-            run: no_files,
-            flags: ADMIN.with(NO_SCRIPT),
-            summary: "Rewrites the append-only file; not there yet.",
-            ..Command::DEFAULT
-        },
-        Command {
             name: "LASTSAVE",
             run: lastsave,
             flags: FAST.with(LOADING).with(STALE).with(commands::command::DANGEROUS),
