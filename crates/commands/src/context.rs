@@ -14,6 +14,7 @@ use crate::command::Flags;
 use crate::error::Error;
 use crate::log::Records;
 use crate::registry::Entry;
+use crate::widen::ScriptLocks;
 
 /// The server around the engine, as the engine needs it. Families of the server's own crate get
 /// at their server by casting it down.
@@ -195,6 +196,8 @@ pub struct Context<'a> {
     pub entry: &'a Entry,
     /// What it leaves for the commit log.
     pub log: Records,
+    /// The script that runs it, if one does.
+    pub script: Option<ScriptLocks<'a>>,
 }
 
 impl<'a> Context<'a> {
@@ -208,7 +211,7 @@ impl<'a> Context<'a> {
         core: &'a crate::engine::Core,
         entry: &'a Entry,
     ) -> Context<'a> {
-        Context { keys, out, session, host, core, entry, log: Records::default() }
+        Context { keys, out, session, host, core, entry, log: Records::default(), script: None }
     }
 
     /// The name of the running command in lower case, as error texts have it.

@@ -1,11 +1,9 @@
 //! Keys whatever they hold: DEL, EXISTS, TYPE, KEYS, RENAME, COPY, MOVE and their kin. Time to
 //! live is in [`crate::expire`], whole databases are in [`crate::databases`].
 
-use std::sync::Arc;
-
 use keyspace::effects::class;
 use keyspace::raw::entry::Entry;
-use keyspace::value::{Value, ValueRef};
+use keyspace::value::Value;
 use resp::{Args, number};
 
 use crate::command::{
@@ -295,18 +293,6 @@ fn database(cx: &Context<'_>, word: &[u8]) -> Result<usize, Error> {
 }
 
 /// A copy of a value; a long string is shared until one side changes it.
-fn copy_of(value: ValueRef<'_>) -> Value {
-    match value {
-        ValueRef::Number(number) => Value::Number(number),
-        ValueRef::Bytes(bytes) => Value::Bytes(Arc::new(bytes.to_vec())),
-        ValueRef::Shared(block) => Value::Bytes(Arc::clone(block)),
-        ValueRef::List(list) => Value::List(list.clone()),
-        ValueRef::Set(set) => Value::Set(set.clone()),
-        ValueRef::Hash(hash) => Value::Hash(hash.clone()),
-        ValueRef::Zset(zset) => Value::Zset(zset.clone()),
-    }
-}
-
 fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let (from, to) = (args.word(1), args.word(2));
     let own_db = cx.keys.db();
@@ -327,7 +313,7 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if db == own_db && from == to {
         return Err(SAME_OBJECT);
     }
-    let Some(value) = cx.keys.get(from).map(copy_of) else {
+    let Some(value) = cx.keys.get(from).map(|value| value.to_value()) else {
         cx.keys.notify_miss(from);
         cx.out.flag(false);
         return Ok(());

@@ -34,6 +34,7 @@ pub mod sort;
 pub mod string;
 pub mod testing;
 pub mod transactions;
+pub mod widen;
 pub mod words;
 pub mod zset;
 

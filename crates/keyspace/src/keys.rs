@@ -22,6 +22,7 @@ use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
 use crate::types::zset::Zset;
+use crate::undo::Undo;
 use crate::value::{Kind, Value, ValueMut, ValueRef};
 use crate::waiting::{Waiter, Waiting, Watched};
 
@@ -52,6 +53,7 @@ pub struct Keys<'a> {
     pub(crate) now_ms: i64,
     /// What has been done so far.
     pub effects: Effects,
+    pub(crate) undo: Option<Box<Undo>>,
     /// This thread's random numbers.
     pub random: RefCell<Random>,
     /// Whether reading counts as use (CLIENT NO-TOUCH turns it off).
@@ -106,6 +108,7 @@ impl<'a> Keys<'a> {
             db: 0,
             now_ms,
             effects: Effects::default(),
+            undo: None,
             random: RefCell::new(random),
             touch: true,
         }
@@ -524,20 +527,29 @@ impl<'a> Keys<'a> {
 
     // What a write causes.
 
-    /// Hands an entry that is about to change or go to the image being taken.
+    /// Keeps an entry that is about to change or go, for whoever wants it as it was.
     #[inline]
     fn before_change(&mut self, hash: u64, place: Place) {
         let data = self.held.shard_mut(shard_of(hash));
         if data.image.is_some() {
             data.hand_over(self.db, place);
         }
+        if let Some(undo) = &mut self.undo
+            && let Some(table) = data.table(self.db)
+        {
+            let entry = table.at(place);
+            undo.keep(self.db, entry.key(), Some(&entry));
+        }
     }
 
-    /// Tells the image being taken of a key that was not there.
+    /// Tells of a key that was not there.
     #[inline]
     fn before_making(&mut self, key: &[u8], hash: u64) {
         if let Some(image) = &mut self.held.shard_mut(shard_of(hash)).image {
             image.before_making(self.db, key);
+        }
+        if let Some(undo) = &mut self.undo {
+            undo.keep(self.db, key, None);
         }
     }
 
