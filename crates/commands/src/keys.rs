@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use keyspace::effects::class;
+use keyspace::effects::{Freeing, class};
 use keyspace::raw::entry::Entry;
+use keyspace::settings::freeing;
 use keyspace::value::{Value, ValueRef};
 use resp::{Args, number};
 
@@ -32,17 +33,17 @@ pub const FAMILY: Family = Family {
             keys: &[range(1, -1, 1, REMOVE)],
             usage: "key [key ...]",
             summary: "Deletes keys and returns how many were there.",
-            complexity: "O(N), N = keys; large values are freed after the reply",
+            complexity: "O(N), N = keys and the elements of their values",
             tips: SUM_OF_SHARDS,
             ..Command::DEFAULT
         },
         Command {
             name: "UNLINK",
-            run: del,
+            run: unlink,
             flags: WRITE.with(FAST),
             keys: &[range(1, -1, 1, REMOVE)],
             usage: "key [key ...]",
-            summary: "Deletes keys; as DEL, which frees large values later as well.",
+            summary: "Deletes keys; large values are freed in the background.",
             complexity: "O(N), N = keys",
             since: "4.0.0",
             tips: SUM_OF_SHARDS,
@@ -160,9 +161,18 @@ pub const FAMILY: Family = Family {
 };
 
 fn del(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let option = &cx.keys.space().settings.lazyfree_lazy_user_del;
+    delete(cx, args, freeing(option))
+}
+
+fn unlink(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    delete(cx, args, Freeing::Background)
+}
+
+fn delete(cx: &mut Context<'_>, args: Args<'_>, freeing: Freeing) -> Result<(), Error> {
     let mut removed = 0;
     for key in args.iter().skip(1) {
-        if cx.keys.remove(key) {
+        if cx.keys.delete(key, freeing) {
             cx.keys.notify(class::GENERIC, "del", key);
             removed += 1;
         }
