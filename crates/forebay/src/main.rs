@@ -43,7 +43,7 @@ enum Command {
     Cli(cli::CliArgs),
     /// Measure servers side by side: forebay bench kv | pipeline
     Bench(bench::BenchArgs),
-    /// Look at a configuration: forebay config check FILE | print [FILE] [--option value ...]
+    /// Look at a configuration: forebay config check | print
     Config(pages::ConfigArgs),
     /// Print a shell's completions: forebay completions bash | elvish | fish | powershell | zsh
     Completions {

@@ -23,7 +23,7 @@ pub struct ConfigArgs {
 enum Look {
     /// Say what is wrong with a configuration, if anything is: forebay config check FILE
     Check(Words),
-    /// Print every option in effect, as a redis.conf: forebay config print [FILE] [--option value]
+    /// Print every option in effect, as a redis.conf
     Print(Words),
 }
 

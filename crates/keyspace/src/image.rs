@@ -12,7 +12,8 @@
 //! **Invariant:** each key that was there at the instant reaches the sink once, with the value it
 //! had then; no other key does. A key is remembered as settled when it is handed over early, or
 //! when it is made after the instant.
-//! **Bound:** what is remembered is a set of keys per shard that the walker frees as it passes;
+//!
+//! **Bound:** what is remembered is a set of keys a shard, which the walker frees as it passes;
 //! what is handed over early is the sink's, which may let the caller wait until there is room. The
 //! walker therefore never waits for a lock: it tries.
 
