@@ -1,8 +1,9 @@
 //! Keys whatever they hold: DEL, EXISTS, TYPE, KEYS, RENAME, COPY, MOVE and their kin. Time to
 //! live is in [`crate::expire`], whole databases are in [`crate::databases`].
 
-use keyspace::effects::class;
+use keyspace::effects::{Freeing, class};
 use keyspace::raw::entry::Entry;
+use keyspace::settings::freeing;
 use keyspace::value::Value;
 use resp::{Args, number};
 
@@ -30,17 +31,17 @@ pub const FAMILY: Family = Family {
             keys: &[range(1, -1, 1, REMOVE)],
             usage: "key [key ...]",
             summary: "Deletes keys and returns how many were there.",
-            complexity: "O(N), N = keys; large values are freed after the reply",
+            complexity: "O(N), N = keys and the elements of their values",
             tips: SUM_OF_SHARDS,
             ..Command::DEFAULT
         },
         Command {
             name: "UNLINK",
-            run: del,
+            run: unlink,
             flags: WRITE.with(FAST),
             keys: &[range(1, -1, 1, REMOVE)],
             usage: "key [key ...]",
-            summary: "Deletes keys; as DEL, which frees large values later as well.",
+            summary: "Deletes keys; large values are freed in the background.",
             complexity: "O(N), N = keys",
             since: "4.0.0",
             tips: SUM_OF_SHARDS,
@@ -158,9 +159,18 @@ pub const FAMILY: Family = Family {
 };
 
 fn del(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let option = &cx.keys.space().settings.lazyfree_lazy_user_del;
+    delete(cx, args, freeing(option))
+}
+
+fn unlink(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    delete(cx, args, Freeing::Background)
+}
+
+fn delete(cx: &mut Context<'_>, args: Args<'_>, freeing: Freeing) -> Result<(), Error> {
     let mut removed = 0;
     for key in args.iter().skip(1) {
-        if cx.keys.remove(key) {
+        if cx.keys.delete(key, freeing) {
             cx.keys.notify(class::GENERIC, "del", key);
             removed += 1;
         }

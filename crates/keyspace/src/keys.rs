@@ -11,13 +11,14 @@ use std::cell::RefCell;
 
 use crate::access;
 use crate::due::DueKey;
-use crate::effects::{Effects, Event, Garbage, class};
+use crate::effects::{Effects, Event, Freeing, Garbage, class};
 use crate::hasher::hash;
 use crate::keyspace::{Keyspace, ShardData, Tally, add, shard_of, table_hash};
 use crate::random::Random;
 use crate::raw::entry::{Entry, NewValue};
 use crate::raw::shards::Held;
 use crate::raw::table::{Place, Ref, RefMut, Table};
+use crate::settings::freeing;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
@@ -321,7 +322,7 @@ impl<'a> Keys<'a> {
         };
         drop(entry);
         if let Some(old) = old {
-            self.discard(old);
+            self.discard(old, freeing(&self.space.settings.lazyfree_lazy_server_del));
         }
         self.expiry_changed(hash, had, at);
     }
@@ -368,15 +369,20 @@ impl<'a> Keys<'a> {
         Some(taken)
     }
 
-    /// Removes a key; a large value is freed after the locks are given back.
+    /// Removes a key that a command puts nothing in the place of.
     pub fn remove(&mut self, key: &[u8]) -> bool {
+        self.delete(key, freeing(&self.space.settings.lazyfree_lazy_server_del))
+    }
+
+    /// Removes a key; a large value is freed after the locks are given back.
+    pub fn delete(&mut self, key: &[u8], freeing: Freeing) -> bool {
         let hash = hash(key);
         let Some(place) = self.locate(key, hash) else { return false };
         let entry = self.remove_at(hash, place);
         if entry.kind() == Kind::String {
             drop(entry);
         } else {
-            self.discard(entry.into_value().0);
+            self.discard(entry.into_value().0, freeing);
         }
         self.changed(key);
         true
@@ -405,7 +411,7 @@ impl<'a> Keys<'a> {
         entry
     }
 
-    fn discard(&mut self, value: Value) {
+    fn discard(&mut self, value: Value, freeing: Freeing) {
         let effort = match &value {
             Value::List(list) => list.free_effort(),
             Value::Set(set) => set.free_effort(),
@@ -414,7 +420,7 @@ impl<'a> Keys<'a> {
             Value::Number(_) | Value::Bytes(_) => 1,
         };
         if effort > FREE_INLINE_MAX {
-            self.effects.garbage.push(Garbage::Value(value));
+            self.effects.free(Garbage::Value(value), freeing);
         }
     }
 
@@ -448,17 +454,10 @@ impl<'a> Keys<'a> {
         }
         let (shard, db) = (shard_of(hash), self.db);
         let data = self.held.shard_mut(shard);
-        match (had.is_some(), at.is_some()) {
-            (false, true) => {
-                data.due.live += 1;
-                self.tally.volatile(db, 1);
-            }
-            (true, false) => {
-                data.due.live -= 1;
-                self.tally.volatile(db, -1);
-            }
-            _ => {}
-        }
+        let more = i64::from(at.is_some()) - i64::from(had.is_some());
+        data.due.live = data.due.live.wrapping_add_signed(more as isize);
+        let seconds = |at: Option<i64>| at.map_or(0, |at| at / 1000);
+        self.tally.volatile(db, more, seconds(at) - seconds(had));
         if let Some(at) = at {
             data.due.push(DueKey::new(at, table_hash(hash), db));
             if data.due.wants_rebuild() {
@@ -479,7 +478,7 @@ impl<'a> Keys<'a> {
             add(max, lag.saturating_sub(max.load(std::sync::atomic::Ordering::Relaxed)));
         }
         add(&self.tally.expired, 1);
-        self.discard(entry.into_value().0);
+        self.discard(entry.into_value().0, freeing(&self.space.settings.lazyfree_lazy_expire));
         self.gone(class::EXPIRED, "expired", key);
     }
 
@@ -520,7 +519,7 @@ impl<'a> Keys<'a> {
         let Some(place) = self.locate(key, hash) else { return false };
         let entry = self.remove_at(hash, place);
         add(&self.tally.evicted, 1);
-        self.discard(entry.into_value().0);
+        self.discard(entry.into_value().0, freeing(&self.space.settings.lazyfree_lazy_eviction));
         self.gone(class::EVICTED, "evicted", key);
         true
     }
