@@ -304,6 +304,7 @@ fn copy_of(value: ValueRef<'_>) -> Value {
         ValueRef::Set(set) => Value::Set(set.clone()),
         ValueRef::Hash(hash) => Value::Hash(hash.clone()),
         ValueRef::Zset(zset) => Value::Zset(zset.clone()),
+        ValueRef::Stream(stream) => Value::Stream(stream.clone()),
     }
 }
 

@@ -21,9 +21,12 @@ use crate::raw::table::{Ref, RefMut, Table};
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
+use crate::types::stream::Stream;
 use crate::types::zset::Zset;
 use crate::value::{Kind, Value, ValueMut, ValueRef};
-use crate::waiting::{Waiter, Waiting, Watched};
+use crate::waiting::Watched;
+
+mod waiting;
 
 /// The key holds another type than the command works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,6 +258,7 @@ impl<'a> Keys<'a> {
     typed!(Set, Set, set_at, set_mut, set_or_new, "set");
     typed!(Hash, Hash, hash, hash_mut, hash_or_new, "hash");
     typed!(Zset, Zset, zset, zset_mut, zset_or_new, "sorted set");
+    typed!(Stream, Stream, stream, stream_mut, stream_or_new, "stream");
 
     // Writing.
 
@@ -366,7 +370,8 @@ impl<'a> Keys<'a> {
         true
     }
 
-    /// Removes a key whose collection has become empty, with its `del` event.
+    /// Removes a key whose collection has become empty, with its `del` event. A stream stays: it
+    /// is more than its entries.
     pub fn remove_if_empty(&mut self, key: &[u8]) -> bool {
         let empty = match self.peek(key) {
             Some(ValueRef::List(list)) => list.is_empty(),
@@ -396,6 +401,7 @@ impl<'a> Keys<'a> {
             Value::Set(set) => set.free_effort(),
             Value::Hash(hash) => hash.free_effort(),
             Value::Zset(zset) => zset.free_effort(),
+            Value::Stream(stream) => stream.free_effort(),
             Value::Number(_) | Value::Bytes(_) => 1,
         };
         if effort > FREE_INLINE_MAX {
@@ -572,66 +578,6 @@ impl<'a> Keys<'a> {
     /// Writes nothing of this command to the commit log.
     pub fn rewrite_to_nothing(&mut self) {
         self.effects.rewrites.get_or_insert_default();
-    }
-
-    // Waiting and watching.
-
-    /// Puts a waiter in a key's line.
-    pub fn wait_for(&mut self, key: &[u8], waiter: std::sync::Arc<Waiter>) {
-        let db = self.db;
-        let data = self.held.shard_mut(shard_of(hash(key)));
-        data.waiting.get_or_insert_default().add(db, key, waiter);
-    }
-
-    /// The key's line of waiters, first come first.
-    pub fn waiters(&mut self, key: &[u8]) -> Vec<std::sync::Arc<Waiter>> {
-        let db = self.db;
-        let data = self.held.shard_mut(shard_of(hash(key)));
-        data.waiting.as_mut().map_or_else(Vec::new, |waiting| waiting.line(db, key))
-    }
-
-    /// Whether anybody waits for the key.
-    pub fn has_waiters(&self, key: &[u8]) -> bool {
-        let waiting: &Option<Box<Waiting>> = &self.held.shard(shard_of(hash(key))).waiting;
-        waiting.as_ref().is_some_and(|waiting| waiting.has(self.db, key))
-    }
-
-    /// Takes waiters that have ended out of a key's line.
-    pub fn tidy_waiters(&mut self, key: &[u8]) {
-        let db = self.db;
-        let waiting = &mut self.held.shard_mut(shard_of(hash(key))).waiting;
-        if let Some(line) = waiting {
-            line.tidy(db, key);
-            if line.is_empty() {
-                *waiting = None;
-            }
-        }
-    }
-
-    /// Watches a key: `flag` is raised at its next change. A key past its time is removed first,
-    /// so that its removal later does not count as a change.
-    pub fn watch(&mut self, key: &[u8], flag: &std::sync::Arc<std::sync::atomic::AtomicBool>) {
-        self.drop_if_expired(key, hash(key));
-        let db = self.db;
-        let data = self.held.shard_mut(shard_of(hash(key)));
-        data.watched.get_or_insert_default().add(db, key, flag);
-    }
-
-    /// Removes the key if it is past its time, which raises its watchers' flags.
-    pub fn expire_if_due(&mut self, key: &[u8]) {
-        self.drop_if_expired(key, hash(key));
-    }
-
-    /// Forgets the watches on a key whose flags nobody holds any more.
-    pub fn tidy_watches(&mut self, key: &[u8]) {
-        let db = self.db;
-        let watched = &mut self.held.shard_mut(shard_of(hash(key))).watched;
-        if let Some(all) = watched {
-            all.tidy(db, key);
-            if all.is_empty() {
-                *watched = None;
-            }
-        }
     }
 
     // The whole database.

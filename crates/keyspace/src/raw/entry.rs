@@ -23,6 +23,7 @@ use super::table::{Item, Ref, RefMut};
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
+use crate::types::stream::Stream;
 use crate::types::zset::Zset;
 use crate::value::{Kind, Value, ValueMut, ValueRef};
 
@@ -41,6 +42,7 @@ const LIST: u64 = 3;
 const SET: u64 = 4;
 const HASH: u64 = 5;
 const ZSET: u64 = 6;
+const STREAM: u64 = 7;
 
 /// One key with its value and time to live.
 pub struct Entry(NonNull<u8>);
@@ -93,7 +95,7 @@ fn word_of(value: Value) -> (u64, u64) {
         Value::Number(number) => (NUMBER, number as u64),
         // SAFETY: an Arc of a sized type is one non-null word.
         Value::Bytes(bytes) => (SHARED, unsafe { std::mem::transmute::<Arc<Vec<u8>>, u64>(bytes) }),
-        // SAFETY: the four types are transparent over one non-null word.
+        // SAFETY: the five types are transparent over one non-null word.
         Value::List(list) => (LIST, unsafe { std::mem::transmute::<List, u64>(list) }),
         // SAFETY: as above.
         Value::Set(set) => (SET, unsafe { std::mem::transmute::<Set, u64>(set) }),
@@ -101,6 +103,8 @@ fn word_of(value: Value) -> (u64, u64) {
         Value::Hash(hash) => (HASH, unsafe { std::mem::transmute::<Hash, u64>(hash) }),
         // SAFETY: as above.
         Value::Zset(zset) => (ZSET, unsafe { std::mem::transmute::<Zset, u64>(zset) }),
+        // SAFETY: as above.
+        Value::Stream(stream) => (STREAM, unsafe { std::mem::transmute::<Stream, u64>(stream) }),
     }
 }
 
@@ -264,6 +268,7 @@ impl Entry {
             SET => Kind::Set,
             HASH => Kind::Hash,
             ZSET => Kind::Zset,
+            STREAM => Kind::Stream,
             _ => Kind::String,
         }
     }
@@ -285,7 +290,8 @@ impl Entry {
                 LIST => ValueRef::List(&*self.word_ptr()),
                 SET => ValueRef::Set(&*self.word_ptr()),
                 HASH => ValueRef::Hash(&*self.word_ptr()),
-                _ => ValueRef::Zset(&*self.word_ptr()),
+                ZSET => ValueRef::Zset(&*self.word_ptr()),
+                _ => ValueRef::Stream(&*self.word_ptr()),
             }
         }
     }
@@ -306,13 +312,14 @@ impl Entry {
                 SET => ValueMut::Set(&mut *self.word_ptr()),
                 HASH => ValueMut::Hash(&mut *self.word_ptr()),
                 ZSET => ValueMut::Zset(&mut *self.word_ptr()),
+                STREAM => ValueMut::Stream(&mut *self.word_ptr()),
                 _ => ValueMut::String,
             }
         }
     }
 
     fn drop_value(&mut self) {
-        if matches!(self.kind_bits(), SHARED | LIST | SET | HASH | ZSET) {
+        if matches!(self.kind_bits(), SHARED | LIST | SET | HASH | ZSET | STREAM) {
             drop(self.read_value());
         }
     }
@@ -328,7 +335,8 @@ impl Entry {
                 LIST => Value::List(ptr::read(self.word_ptr())),
                 SET => Value::Set(ptr::read(self.word_ptr())),
                 HASH => Value::Hash(ptr::read(self.word_ptr())),
-                _ => Value::Zset(ptr::read(self.word_ptr())),
+                ZSET => Value::Zset(ptr::read(self.word_ptr())),
+                _ => Value::Stream(ptr::read(self.word_ptr())),
             }
         }
     }
