@@ -19,6 +19,7 @@ pub mod block;
 mod blocks;
 pub mod group;
 pub mod id;
+mod marks;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ pub use block::{Entry, Fields};
 use blocks::Blocks;
 pub use group::{Consumer, ConsumerNumber, Group, Pending};
 pub use id::StreamId;
+use marks::Marks;
 
 /// How large one block of a stream becomes; 0 = no limit of this kind.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +76,28 @@ pub enum Cut {
     Blocks(usize),
 }
 
+/// Whether what is delivered is pending until it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// It is.
+    UntilAcknowledged,
+    /// It counts as acknowledged at once (NOACK).
+    Nothing,
+}
+
+/// To whom entries are delivered, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Delivery {
+    /// The consumer.
+    pub consumer: ConsumerNumber,
+    /// So many entries at most.
+    pub count: usize,
+    /// Now, in milliseconds since 1970.
+    pub now_ms: i64,
+    /// See [`Keeping`].
+    pub keeping: Keeping,
+}
+
 /// A stream; see the module.
 #[repr(transparent)]
 #[derive(Default, Clone)]
@@ -88,6 +112,14 @@ struct Inner {
     len: usize,
     blocks: Blocks,
     groups: BTreeMap<Box<[u8]>, Group>,
+}
+
+impl Inner {
+    #[inline]
+    fn marks(&self) -> Marks {
+        let Inner { last_id, first_id, max_deleted_id, entries_added, len, .. } = *self;
+        Marks { last_id, first_id, max_deleted_id, entries_added, len }
+    }
 }
 
 impl Stream {
@@ -264,54 +296,80 @@ impl Stream {
 
     // How far a reader is.
 
-    /// Whether there may be a gap from `from` on that a deletion left.
-    pub fn has_gap_from(&self, from: StreamId) -> bool {
-        let inner = &*self.0;
-        let deleted = inner.max_deleted_id;
-        inner.len > 0 && deleted != StreamId::MIN && inner.first_id <= deleted && from <= deleted
+    fn marks(&self) -> Marks {
+        self.0.marks()
     }
 
     /// How many of all entries ever added lie up to `id`, where that can be told: at the ends,
     /// and before the first entry if no deletion left a gap behind it.
     pub fn entries_up_to(&self, id: StreamId) -> Option<u64> {
-        let inner = &*self.0;
-        let before = inner.entries_added.saturating_sub(inner.len as u64);
-        if inner.entries_added == 0 {
-            return Some(0);
-        }
-        if inner.len == 0 && id <= inner.last_id || id == inner.last_id {
-            return Some(inner.entries_added);
-        }
-        let no_gap = inner.max_deleted_id == StreamId::MIN || inner.max_deleted_id < inner.first_id;
-        if id > inner.last_id || !no_gap || id > inner.first_id {
-            return None;
-        }
-        Some(if id == inner.first_id { before + 1 } else { before })
+        self.marks().entries_up_to(id)
     }
 
     /// How many entries a group has still to read, if that can be told. Negative where its count
     /// was set to more than there are.
     pub fn lag(&self, group: &Group) -> Option<i64> {
-        let added = self.0.entries_added;
-        if added == 0 {
+        let marks = self.marks();
+        if marks.entries_added == 0 {
             return Some(0);
         }
-        let read = group.entries_read.filter(|_| !self.has_gap_from(group.last_id));
-        let read = read.or_else(|| self.entries_up_to(group.last_id))?;
-        Some(added.wrapping_sub(read) as i64)
+        let read = group.entries_read.filter(|_| !marks.has_gap_from(group.last_id));
+        let read = read.or_else(|| marks.entries_up_to(group.last_id))?;
+        Some(marks.entries_added.wrapping_sub(read) as i64)
     }
 
-    /// Moves a group on to `id`, an entry behind the last one it got.
-    pub fn advance(&mut self, name: &[u8], id: StreamId) {
-        let (gap, up_to) = (self.has_gap_from(id), self.entries_up_to(id));
-        let added = self.0.entries_added;
-        let Some(group) = self.0.groups.get_mut(name) else { return };
-        match &mut group.entries_read {
-            Some(read) if !gap => *read += 1,
-            read if added > 0 => *read = up_to,
-            _ => {}
+    /// Gives a consumer the entries that its group has not had yet, the first `count` of them, and
+    /// shows each to `visit`; returns how many those were.
+    #[inline]
+    pub fn read_new(
+        &mut self,
+        name: &[u8],
+        delivery: Delivery,
+        mut visit: impl FnMut(Entry<'_>),
+    ) -> usize {
+        let inner = &mut *self.0;
+        let marks = inner.marks();
+        let Some(group) = inner.groups.get_mut(name) else { return 0 };
+        let Some(from) = group.last_id.next().filter(|from| *from <= marks.last_id) else {
+            return 0;
+        };
+        let mut read = 0;
+        for entry in inner.blocks.forward(from, StreamId::MAX).take(delivery.count) {
+            marks.advance(group, entry.id);
+            visit(entry);
+            read += 1;
+            if delivery.keeping == Keeping::UntilAcknowledged {
+                let Delivery { now_ms, consumer, .. } = delivery;
+                group.give(entry.id, Pending { delivered_ms: now_ms, count: 1, consumer });
+                group.consumer_mut(consumer).active_ms = Some(now_ms);
+            }
         }
-        group.last_id = id;
+        read
+    }
+
+    /// Gives a consumer again what is pending for it from `from` on, the first `count` entries;
+    /// an entry that has been deleted is shown by its id only.
+    pub fn read_again(
+        &mut self,
+        name: &[u8],
+        from: StreamId,
+        delivery: Delivery,
+        mut visit: impl FnMut(StreamId, Option<Entry<'_>>),
+    ) -> usize {
+        let inner = &mut *self.0;
+        let Some(group) = inner.groups.get_mut(name) else { return 0 };
+        let ids = group.consumer_pending(delivery.consumer, from, StreamId::MAX);
+        let ids: Vec<StreamId> = ids.take(delivery.count).collect();
+        for id in &ids {
+            let entry = inner.blocks.forward(*id, *id).next();
+            let is_there = entry.is_some();
+            visit(*id, entry);
+            if let Some(pending) = group.pending_mut(*id).filter(|_| is_there) {
+                pending.delivered_ms = delivery.now_ms;
+                pending.count += 1;
+            }
+        }
+        ids.len()
     }
 
     // Groups.

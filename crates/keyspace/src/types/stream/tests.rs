@@ -81,20 +81,37 @@ fn whole_blocks_go_when_trimmed_about() {
 fn the_lag_is_told_where_it_can_be() {
     let mut stream = Stream::default();
     let limits = StreamLimits::default();
-    stream.add_group(b"g", Group::new(StreamId::MIN, None));
+    let mut group = Group::new(StreamId::MIN, None);
+    let consumer = group.add_consumer(b"c", 0).expect("new");
+    stream.add_group(b"g", group);
     for ms in 1..=5 {
         assert!(add(&mut stream, StreamId::new(ms, 0), &one("v"), limits));
     }
+    let delivery = Delivery { consumer, count: 1, now_ms: 7, keeping: Keeping::UntilAcknowledged };
+    let read = |stream: &mut Stream| {
+        let mut ids = Vec::new();
+        assert_eq!(stream.read_new(b"g", delivery, |entry| ids.push(entry.id.ms)), ids.len());
+        let group = stream.group(b"g").expect("added");
+        (ids, group.entries_read, stream.lag(group))
+    };
     let lag = |stream: &Stream| stream.lag(stream.group(b"g").expect("added"));
     assert_eq!(lag(&stream), Some(5));
-    stream.advance(b"g", StreamId::new(1, 0));
-    assert_eq!((lag(&stream), stream.group(b"g").expect("added").entries_read), (Some(4), Some(1)));
+    assert_eq!(read(&mut stream), (vec![1], Some(1), Some(4)));
     assert!(stream.delete(StreamId::new(3, 0)));
     assert_eq!(lag(&stream), None);
-    stream.advance(b"g", StreamId::new(2, 0));
-    assert_eq!(stream.group(b"g").expect("added").entries_read, None);
-    stream.advance(b"g", StreamId::new(5, 0));
-    assert_eq!(lag(&stream), Some(0));
+    assert_eq!(read(&mut stream), (vec![2], None, None));
+    assert_eq!(read(&mut stream), (vec![4], None, None));
+    assert_eq!(read(&mut stream), (vec![5], Some(5), Some(0)));
+    assert_eq!(read(&mut stream), (vec![], Some(5), Some(0)));
+    assert!(stream.delete(StreamId::new(2, 0)));
+    let mut seen = Vec::new();
+    stream.read_again(b"g", StreamId::new(1, 1), delivery, |id, entry| {
+        seen.push((id.ms, entry.is_some()));
+    });
+    assert_eq!(seen, [(2, false)]);
+    let group = stream.group(b"g").expect("added");
+    assert_eq!((group.pending_count(), group.consumer(consumer).active_ms), (4, Some(7)));
+    group.check();
 }
 
 #[test]
