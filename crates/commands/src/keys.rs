@@ -302,7 +302,6 @@ fn database(cx: &Context<'_>, word: &[u8]) -> Result<usize, Error> {
     if db < cx.keys.space().databases() { Ok(db) } else { Err(NO_SUCH_DB) }
 }
 
-/// A copy of a value; a long string is shared until one side changes it.
 fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let (from, to) = (args.word(1), args.word(2));
     let own_db = cx.keys.db();

@@ -31,6 +31,7 @@ pub mod registry;
 pub mod scan;
 pub mod set;
 pub mod sort;
+pub mod stream;
 pub mod string;
 pub mod testing;
 pub mod transactions;
@@ -47,6 +48,7 @@ pub const FAMILIES: &[Family] = &[
     set::FAMILY,
     hash::FAMILY,
     zset::FAMILY,
+    stream::FAMILY,
     geo::FAMILY,
     hyperloglog::FAMILY,
     keys::FAMILY,

@@ -5,7 +5,8 @@
 //! removed yet.
 //!
 //! **Invariant:** every change of a value ends in [`Keys::changed`] (or a method that calls it):
-//! that is what wakes blocked clients, breaks WATCH and counts as dirty.
+//! that is what wakes blocked clients, breaks WATCH and counts as dirty. Only what readers do to a
+//! stream's groups ends in [`Keys::changed_within`].
 
 use std::cell::RefCell;
 
@@ -22,6 +23,7 @@ use crate::settings::freeing;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
+use crate::types::stream::Stream;
 use crate::types::zset::Zset;
 use crate::undo::Undo;
 use crate::value::{Kind, Value, ValueMut, ValueRef};
@@ -280,6 +282,7 @@ impl<'a> Keys<'a> {
     typed!(Set, Set, set_at, set_mut, set_or_new, "set");
     typed!(Hash, Hash, hash, hash_mut, hash_or_new, "hash");
     typed!(Zset, Zset, zset, zset_mut, zset_or_new, "sorted set");
+    typed!(Stream, Stream, stream, stream_mut, stream_or_new, "stream");
 
     // Writing.
 
@@ -388,12 +391,16 @@ impl<'a> Keys<'a> {
         true
     }
 
-    /// Removes a key whose collection has become empty, with its `del` event.
+    /// Removes a key whose collection has become empty, with its `del` event. A stream stays: it
+    /// is more than its entries.
     pub fn remove_if_empty(&mut self, key: &[u8]) -> bool {
         let hash = hash(key);
         let Some(place) = self.locate(key, hash) else { return false };
         let empty = match self.held.shard(shard_of(hash)).table(self.db) {
-            Some(table) => table.at(place).value().is_empty(),
+            Some(table) => {
+                let entry = table.at(place);
+                entry.kind() != Kind::Stream && entry.value().is_empty()
+            }
             None => false,
         };
         if empty {
@@ -417,6 +424,7 @@ impl<'a> Keys<'a> {
             Value::Set(set) => set.free_effort(),
             Value::Hash(hash) => hash.free_effort(),
             Value::Zset(zset) => zset.free_effort(),
+            Value::Stream(stream) => stream.free_effort(),
             Value::Number(_) | Value::Bytes(_) => 1,
         };
         if effort > FREE_INLINE_MAX {
@@ -557,6 +565,13 @@ impl<'a> Keys<'a> {
     pub fn changed(&mut self, key: &[u8]) {
         self.effects.dirty += 1;
         self.signal(key);
+    }
+
+    /// Counts a change of a key that breaks no WATCH and wakes no waiter: what reading a stream
+    /// does to its groups.
+    #[inline]
+    pub fn changed_within(&mut self, count: usize) {
+        self.effects.dirty += count as u64;
     }
 
     /// Breaks WATCH and wakes waiters of a key, without counting a change.

@@ -8,6 +8,7 @@ use crate::effects::Freeing;
 use crate::types::hash::HashLimits;
 use crate::types::list::ListLimits;
 use crate::types::set::SetLimits;
+use crate::types::stream::StreamLimits;
 use crate::types::zset::ZsetLimits;
 
 /// The eviction policies of `maxmemory-policy`.
@@ -76,6 +77,8 @@ pub struct Settings {
     pub set_max_listpack_value: AtomicUsize,
     pub zset_max_listpack_entries: AtomicUsize,
     pub zset_max_listpack_value: AtomicUsize,
+    pub stream_node_max_bytes: AtomicUsize,
+    pub stream_node_max_entries: AtomicUsize,
     pub hll_sparse_max_bytes: AtomicUsize,
     pub proto_max_bulk_len: AtomicU64,
     pub lazyfree_lazy_eviction: AtomicBool,
@@ -103,6 +106,8 @@ impl Default for Settings {
             set_max_listpack_value: AtomicUsize::new(64),
             zset_max_listpack_entries: AtomicUsize::new(128),
             zset_max_listpack_value: AtomicUsize::new(64),
+            stream_node_max_bytes: AtomicUsize::new(4096),
+            stream_node_max_entries: AtomicUsize::new(100),
             hll_sparse_max_bytes: AtomicUsize::new(3000),
             proto_max_bulk_len: AtomicU64::new(512 << 20),
             lazyfree_lazy_eviction: AtomicBool::new(false),
@@ -160,5 +165,13 @@ impl Settings {
     /// Limit of a list's node: bytes by class (-1 to -5) or entries (positive), as in Redis.
     pub fn list_limits(&self) -> ListLimits {
         ListLimits { listpack_size: self.list_max_listpack_size.load(Ordering::Relaxed) }
+    }
+
+    /// Limits of a stream's blocks; 0 = none.
+    pub fn stream_limits(&self) -> StreamLimits {
+        StreamLimits {
+            node_bytes: self.stream_node_max_bytes.load(Ordering::Relaxed),
+            node_entries: self.stream_node_max_entries.load(Ordering::Relaxed),
+        }
     }
 }

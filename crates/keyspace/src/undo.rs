@@ -71,6 +71,7 @@ impl ValueRef<'_> {
             ValueRef::Set(set) => Value::Set(set.clone()),
             ValueRef::Hash(hash) => Value::Hash(hash.clone()),
             ValueRef::Zset(zset) => Value::Zset(zset.clone()),
+            ValueRef::Stream(stream) => Value::Stream(stream.clone()),
         }
     }
 

@@ -41,6 +41,8 @@ pub fn apply_all(shared: &Shared) -> Result<(), (&'static str, String)> {
     size(&settings.zset_max_listpack_entries, const { index_of("zset-max-listpack-entries") });
     size(&settings.zset_max_listpack_value, const { index_of("zset-max-listpack-value") });
     size(&settings.hll_sparse_max_bytes, const { index_of("hll-sparse-max-bytes") });
+    size(&settings.stream_node_max_bytes, const { index_of("stream-node-max-bytes") });
+    size(&settings.stream_node_max_entries, const { index_of("stream-node-max-entries") });
 
     let bulk = number(const { index_of("proto-max-bulk-len") });
     settings.proto_max_bulk_len.store(bulk, Ordering::Relaxed);

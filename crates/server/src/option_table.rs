@@ -217,8 +217,8 @@ table! {
         "Bytes of a member there, at most.";
     "hll-sparse-max-bytes": Bytes(0, BIG), "3000", Always,
         "Bytes of a HyperLogLog's sparse form, at most.";
-    "stream-node-max-bytes": Bytes(0, BIG), "4096", NoEffect, "Bytes of a stream's node, at most.";
-    "stream-node-max-entries": Int(0, BIG), "100", NoEffect, "Entries of a stream's node, at most.";
+    "stream-node-max-bytes": Bytes(0, BIG), "4096", Always, "Bytes of a stream's node, at most.";
+    "stream-node-max-entries": Int(0, BIG), "100", Always, "Entries of a stream's node, at most.";
 }
 "Slow log and latency" {
     "slowlog-log-slower-than": Int(-1, BIG), "10000", Always,

@@ -24,6 +24,7 @@ use super::table::{Item, Ref, RefMut};
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
+use crate::types::stream::Stream;
 use crate::types::zset::Zset;
 use crate::value::{Kind, Value, ValueMut, ValueRef};
 
@@ -42,6 +43,7 @@ const LIST: u64 = 3;
 const SET: u64 = 4;
 const HASH: u64 = 5;
 const ZSET: u64 = 6;
+const STREAM: u64 = 7;
 
 /// One key with its value and time to live.
 pub struct Entry(NonNull<u8>);
@@ -96,7 +98,7 @@ fn word_of(value: Value) -> (u64, *mut u8) {
         Value::Number(number) => (NUMBER, ptr::without_provenance_mut(number as usize)),
         // SAFETY: an Arc of a sized type is one non-null pointer.
         Value::Bytes(bytes) => (SHARED, unsafe { transmute::<Arc<Vec<u8>>, *mut u8>(bytes) }),
-        // SAFETY: the four types are transparent over one non-null pointer.
+        // SAFETY: the five types are transparent over one non-null pointer.
         Value::List(list) => (LIST, unsafe { transmute::<List, *mut u8>(list) }),
         // SAFETY: as above.
         Value::Set(set) => (SET, unsafe { transmute::<Set, *mut u8>(set) }),
@@ -104,6 +106,8 @@ fn word_of(value: Value) -> (u64, *mut u8) {
         Value::Hash(hash) => (HASH, unsafe { transmute::<Hash, *mut u8>(hash) }),
         // SAFETY: as above.
         Value::Zset(zset) => (ZSET, unsafe { transmute::<Zset, *mut u8>(zset) }),
+        // SAFETY: as above.
+        Value::Stream(stream) => (STREAM, unsafe { transmute::<Stream, *mut u8>(stream) }),
     }
 }
 
@@ -272,6 +276,7 @@ impl Entry {
             SET => Kind::Set,
             HASH => Kind::Hash,
             ZSET => Kind::Zset,
+            STREAM => Kind::Stream,
             _ => Kind::String,
         }
     }
@@ -293,7 +298,8 @@ impl Entry {
                 LIST => ValueRef::List(&*self.word_ptr()),
                 SET => ValueRef::Set(&*self.word_ptr()),
                 HASH => ValueRef::Hash(&*self.word_ptr()),
-                _ => ValueRef::Zset(&*self.word_ptr()),
+                ZSET => ValueRef::Zset(&*self.word_ptr()),
+                _ => ValueRef::Stream(&*self.word_ptr()),
             }
         }
     }
@@ -314,13 +320,14 @@ impl Entry {
                 SET => ValueMut::Set(&mut *self.word_ptr()),
                 HASH => ValueMut::Hash(&mut *self.word_ptr()),
                 ZSET => ValueMut::Zset(&mut *self.word_ptr()),
+                STREAM => ValueMut::Stream(&mut *self.word_ptr()),
                 _ => ValueMut::String,
             }
         }
     }
 
     fn drop_value(&mut self) {
-        if matches!(self.kind_bits(), SHARED | LIST | SET | HASH | ZSET) {
+        if matches!(self.kind_bits(), SHARED | LIST | SET | HASH | ZSET | STREAM) {
             drop(self.read_value());
         }
     }
@@ -336,7 +343,8 @@ impl Entry {
                 LIST => Value::List(ptr::read(self.word_ptr())),
                 SET => Value::Set(ptr::read(self.word_ptr())),
                 HASH => Value::Hash(ptr::read(self.word_ptr())),
-                _ => Value::Zset(ptr::read(self.word_ptr())),
+                ZSET => Value::Zset(ptr::read(self.word_ptr())),
+                _ => Value::Stream(ptr::read(self.word_ptr())),
             }
         }
     }
