@@ -5,6 +5,7 @@ pub mod admin;
 pub mod aof;
 pub mod apply;
 pub mod client;
+pub mod client_memory;
 pub mod conf_file;
 pub mod connection;
 pub mod families;

@@ -5,6 +5,7 @@
 //! 64 elements, the time to live last.
 
 use keyspace::raw::listpack::Element;
+use keyspace::types::stream::{Group, Stream, StreamId};
 use keyspace::value::ValueRef;
 use resp::number::double_text;
 use resp::write_request;
@@ -30,6 +31,7 @@ pub fn write_commands(out: &mut Vec<u8>, key: &[u8], value: ValueRef<'_>, expire
             };
             in_parts(out, b"ZADD", key, 2, zset.iter().flat_map(pair));
         }
+        ValueRef::Stream(stream) => write_stream(out, key, stream),
     }
     if let Some(at) = expire_at {
         let at = at.to_string();
@@ -39,6 +41,71 @@ pub fn write_commands(out: &mut Vec<u8>, key: &[u8], value: ValueRef<'_>, expire
 
 fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     write_request(out, [&b"SET"[..], key, value].into_iter());
+}
+
+fn words(out: &mut Vec<u8>, words: &[&[u8]]) {
+    write_request(out, words.iter().copied());
+}
+
+fn write_stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
+    for entry in stream.range(StreamId::MIN, StreamId::MAX) {
+        let id = entry.id.to_string();
+        let fields = entry.fields().flat_map(|(name, value)| [name.to_vec(), value.to_vec()]);
+        let fields: Vec<Vec<u8>> = fields.collect();
+        let mut request: Vec<&[u8]> = vec![b"XADD", key, id.as_bytes()];
+        request.extend(fields.iter().map(Vec::as_slice));
+        words(out, &request);
+    }
+    let last = stream.last_id();
+    if stream.is_empty() {
+        // An entry that goes at once: there is no other command that makes an empty stream.
+        let id = if last == StreamId::MIN { StreamId::new(0, 1) } else { last }.to_string();
+        words(out, &[b"XADD", key, b"MAXLEN", b"0", id.as_bytes(), b"x", b"y"]);
+    }
+    let (added, deleted) = (stream.entries_added().to_string(), stream.max_deleted_id());
+    let (last, deleted) = (last.to_string(), deleted.to_string());
+    let marks: [&[u8]; 4] =
+        [b"ENTRIESADDED", added.as_bytes(), b"MAXDELETEDID", deleted.as_bytes()];
+    words(out, &[&[b"XSETID", key, last.as_bytes()][..], &marks].concat());
+    stream.groups().for_each(|(name, group)| write_group(out, key, name, group));
+}
+
+fn write_group(out: &mut Vec<u8>, key: &[u8], name: &[u8], group: &Group) {
+    let last = group.last_id.to_string();
+    let read = group.entries_read.map_or("-1".to_string(), |count| count.to_string());
+    let create: [&[u8]; 7] = [
+        b"XGROUP",
+        b"CREATE",
+        key,
+        name,
+        last.as_bytes(),
+        b"ENTRIESREAD",
+        read.as_bytes(),
+    ];
+    words(out, &create);
+    for (_, consumer) in group.consumers() {
+        words(out, &[b"XGROUP", b"CREATECONSUMER", key, name, &consumer.name]);
+    }
+    for (id, pending) in group.pending_range(StreamId::MIN, StreamId::MAX) {
+        let consumer = &group.consumer(pending.consumer).name;
+        let (id, count) = (id.to_string(), pending.count.to_string());
+        let time = pending.delivered_ms.to_string();
+        let claim: [&[u8]; 12] = [
+            b"XCLAIM",
+            key,
+            name,
+            consumer,
+            b"0",
+            id.as_bytes(),
+            b"TIME",
+            time.as_bytes(),
+            b"RETRYCOUNT",
+            count.as_bytes(),
+            b"JUSTID",
+            b"FORCE",
+        ];
+        words(out, &claim);
+    }
 }
 
 /// Writes commands of at most `ELEMENTS` elements of `words_each` words.

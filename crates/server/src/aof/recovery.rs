@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use commands::context::{Host, Session};
 use commands::engine::Turn;
+use keyspace::effects::Freeing;
 use keyspace::keys::Keys;
 use keyspace::random::Random;
 use keyspace::raw::shards::ShardSet;
@@ -43,7 +44,9 @@ pub fn prepare(shared: &Shared) -> Result<Option<Recovery>, String> {
         return Ok(None);
     }
     let files = open_files(shared)?;
-    shared.aof.state().phase = Phase::On;
+    let mut state = shared.aof.state();
+    (state.phase, state.wants_rewrite) = (Phase::On, false);
+    drop(state);
     Ok(Some(Recovery(files)))
 }
 
@@ -327,7 +330,7 @@ pub fn reload(shared: &Shared, thread: usize) -> Result<(), String> {
     let mut keys =
         Keys::new(space, held, space.tally(thread), now_ms(), Random::new(thread as u64));
     for db in 0..space.databases() {
-        keys.flush(db);
+        keys.flush(db, Freeing::Here);
     }
     drop(keys);
     let result = load(shared, thread, &files);
