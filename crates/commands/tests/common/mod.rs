@@ -2,6 +2,8 @@
 //! replies to blocked clients.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod random_words;
+
 use std::sync::{Arc, Mutex};
 
 use forebay_commands::FAMILIES;
