@@ -7,6 +7,7 @@ pub mod evict;
 pub mod hasher;
 pub mod keys;
 pub mod keyspace;
+pub mod load;
 pub mod random;
 pub mod raw;
 pub mod settings;
