@@ -12,6 +12,7 @@ use resp::{Args, OwnedArgs, Writer};
 
 use crate::command::Flags;
 use crate::error::Error;
+use crate::log::Records;
 use crate::registry::Entry;
 
 /// The server around the engine, as the engine needs it. Families of the server's own crate get
@@ -139,6 +140,8 @@ pub struct Session {
     pub no_touch: bool,
     /// Replies are written in RESP3.
     pub resp3: bool,
+    /// The commit log's position after this client's last write.
+    pub written: u64,
 }
 
 impl Session {
@@ -157,6 +160,7 @@ impl Session {
             blocked: None,
             no_touch: false,
             resp3: false,
+            written: 0,
         }
     }
 
@@ -189,9 +193,24 @@ pub struct Context<'a> {
     pub core: &'a crate::engine::Core,
     /// The command that runs.
     pub entry: &'a Entry,
+    /// What it leaves for the commit log.
+    pub log: Records,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// A context with nothing done yet.
+    #[inline]
+    pub fn new(
+        keys: Keys<'a>,
+        out: &'a mut Writer,
+        session: &'a mut Session,
+        host: &'a mut dyn Host,
+        core: &'a crate::engine::Core,
+        entry: &'a Entry,
+    ) -> Context<'a> {
+        Context { keys, out, session, host, core, entry, log: Records::default() }
+    }
+
     /// The name of the running command in lower case, as error texts have it.
     pub fn command_name(&self) -> &str {
         &self.entry.full_name

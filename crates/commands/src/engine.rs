@@ -21,6 +21,7 @@ use resp::{Args, OwnedArgs, Requests, Writer};
 use crate::command::{ALL_KEYS, BLOCKING, TRANSACTION, VISITS_ALL};
 use crate::context::{Blocked, Context, Deliver, Host, Session};
 use crate::error::Error;
+use crate::log::Records;
 use crate::registry::{Entry, Registry, each_key};
 
 /// What all threads share.
@@ -152,7 +153,7 @@ impl<'a> Turn<'a> {
     ) {
         let keys = self.keys(locks);
         let (core, host) = (self.core, &mut *self.host);
-        let mut cx = Context { keys, out, session, host, core, entry };
+        let mut cx = Context::new(keys, out, session, host, core, entry);
         call(&mut cx, entry, args);
         if entry.command.flags.has(BLOCKING) {
             start_wait(&mut cx, entry, args);
@@ -192,13 +193,9 @@ impl<'a> Turn<'a> {
             keys.effects.ready.push((db, key));
             let (core, host) = (self.core, &mut *self.host);
             let entry = &core.registry.entries()[0];
-            let mut cx = Context { keys, out, session, host, core, entry };
+            let mut cx = Context::new(keys, out, session, host, core, entry);
             serve(&mut cx, &mut deferred);
-            announce(&mut cx.keys, cx.host);
-            cx.keys.count_changes();
-            let effects = std::mem::take(&mut cx.keys.effects);
-            drop(cx);
-            self.host.settle(session, out, effects);
+            give_back(cx);
         }
     }
 
@@ -277,7 +274,7 @@ impl<'a> Turn<'a> {
             prefetch_elements(&keys, &entries[..count], command);
         }
         let host = &mut *self.host;
-        let mut cx = Context { keys, out, session, host, core, entry: entries[0] };
+        let mut cx = Context::new(keys, out, session, host, core, entries[0]);
         cx.keys.touch = !cx.session.no_touch;
         let mut failed = 0u64;
         for (index, entry) in entries[..count].iter().enumerate() {
@@ -336,7 +333,7 @@ impl<'a> Turn<'a> {
         }
         let keys = self.keys(&Locks::Set(set));
         let host = &mut *self.host;
-        let mut cx = Context { keys, out, session, host, core, entry: exec };
+        let mut cx = Context::new(keys, out, session, host, core, exec);
         if take_watches(&mut cx) {
             cx.out.null_array();
             finish(cx);
@@ -345,9 +342,11 @@ impl<'a> Turn<'a> {
         cx.host.begin(cx.session, exec, args);
         cx.out.array(multi.queue.len());
         cx.session.in_exec = true;
+        cx.log.open();
         for (index, owned) in &multi.queue {
             call(&mut cx, &core.registry.entries()[*index], owned.args());
         }
+        cx.log.close();
         cx.session.in_exec = false;
         cx.host.end(cx.session, exec, args, false);
         let deferred = finish(cx);
@@ -408,11 +407,7 @@ impl<'a> Turn<'a> {
         for shard in due {
             let mut keys = self.keys(&Locks::One(shard));
             more |= keys.expire_due(shard, max);
-            log_expired(&mut keys);
-            announce(&mut keys, self.host);
-            let effects = std::mem::take(&mut keys.effects);
-            drop(keys);
-            self.host.settle(session, out, effects);
+            self.settle_gone(session, out, keys);
         }
         more
     }
@@ -428,12 +423,21 @@ impl<'a> Turn<'a> {
         let mut keys = self.keys(&Locks::One(shard_of(hash(key))));
         keys.select(db);
         let evicted = keys.evict(key);
-        log_expired(&mut keys);
+        self.settle_gone(session, out, keys);
+        evicted
+    }
+
+    /// Logs and announces keys that went without a command, and gives their locks back.
+    fn settle_gone(&mut self, session: &mut Session, out: &mut Writer, mut keys: Keys<'_>) {
+        let mut log = Records::default();
+        log_expired(&mut keys, &mut log);
+        if !log.is_empty() {
+            keys.space().commit(log.batch());
+        }
         announce(&mut keys, self.host);
         let effects = std::mem::take(&mut keys.effects);
         drop(keys);
         self.host.settle(session, out, effects);
-        evicted
     }
 }
 
@@ -480,14 +484,14 @@ fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) {
 #[inline]
 fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
     cx.entry = entry;
-    let dirty = cx.keys.effects.dirty;
+    let (dirty, db) = (cx.keys.effects.dirty, cx.keys.db());
     let result = (entry.command.run)(cx, args);
     if let Err(error) = &result {
         cx.host.error(error);
         cx.out.error(error.message());
     }
     if cx.keys.space().is_logging() {
-        log(cx, args, dirty);
+        log(cx, db, args, dirty);
     }
     result.is_err()
 }
@@ -499,7 +503,15 @@ fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
     if !cx.keys.effects.ready.is_empty() {
         serve(&mut cx, &mut deferred);
     }
-    let Context { mut keys, out, session, host, .. } = cx;
+    give_back(cx);
+    deferred
+}
+
+/// Logs and announces what was done, gives the locks back, acts on the effects.
+#[inline]
+fn give_back(cx: Context<'_>) {
+    let Context { mut keys, out, session, host, mut log, .. } = cx;
+    commit(&mut keys, session, &mut log);
     announce(&mut keys, host);
     let quiet = keys.effects.is_quiet();
     keys.count_changes();
@@ -508,7 +520,17 @@ fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
     if !quiet {
         host.settle(session, out, effects);
     }
-    deferred
+}
+
+/// Hands what was done to the commit log, under the locks.
+#[inline]
+fn commit(keys: &mut Keys<'_>, session: &mut Session, log: &mut Records) {
+    if !keys.effects.expired.is_empty() {
+        log_expired(keys, log);
+    }
+    if !log.is_empty() {
+        session.written = keys.space().commit(log.batch());
+    }
 }
 
 /// Publishes the events, under the locks.
@@ -518,27 +540,24 @@ fn announce(keys: &mut Keys<'_>, host: &mut dyn Host) {
     }
 }
 
-/// Hands what the command changed to the commit log, under its locks.
-fn log(cx: &mut Context<'_>, args: Args<'_>, dirty: u64) {
-    log_expired(&mut cx.keys);
+/// Records what a command that worked in `db` changed.
+fn log(cx: &mut Context<'_>, db: usize, args: Args<'_>, dirty: u64) {
+    log_expired(&mut cx.keys, &mut cx.log);
     let rewrites = cx.keys.effects.rewrites.take();
     if cx.keys.effects.dirty == dirty {
         return;
     }
-    let (space, db) = (cx.keys.space(), cx.keys.db());
-    match rewrites {
-        None => space.commit(db, &args.iter().collect::<Vec<_>>()),
-        Some(commands) => {
-            for words in &commands {
-                space.commit(db, &words.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            }
-        }
+    let Some(commands) = rewrites else { return cx.log.push(db, args.iter()) };
+    cx.log.open();
+    for words in &commands {
+        cx.log.push(db, words.iter().map(Vec::as_slice));
     }
+    cx.log.close();
 }
 
-fn log_expired(keys: &mut Keys<'_>) {
+fn log_expired(keys: &mut Keys<'_>, log: &mut Records) {
     for (db, key) in std::mem::take(&mut keys.effects.expired) {
-        keys.space().commit(db, &[b"DEL", &key]);
+        log.push(db, [&b"DEL"[..], &key].into_iter());
     }
 }
 
@@ -620,8 +639,7 @@ fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: 
         out.error(error.message());
     }
     if cx.keys.space().is_logging() {
-        cx.keys.select(task.db);
-        log(cx, task.args.args(), dirty);
+        log(cx, task.db, task.args.args(), dirty);
     }
     waiter.end();
     (task.deliver)(out);

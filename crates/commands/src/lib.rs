@@ -22,6 +22,7 @@ pub mod introspect;
 pub mod keys;
 pub mod lcs;
 pub mod list;
+pub mod log;
 pub mod long_double;
 pub mod memory;
 pub mod object;

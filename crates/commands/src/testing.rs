@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use keyspace::commit::{CommitLog, LogBatch};
 use keyspace::effects::Event;
-use keyspace::keyspace::{CommitLog, Keyspace};
+use keyspace::keyspace::Keyspace;
 use keyspace::random::Random;
 use resp::{OwnedArgs, Writer};
 
@@ -31,10 +32,25 @@ impl Host for NoServer {
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl CommitLog for Log {
-    fn append(&self, _: u64, _: usize, command: &[&[u8]]) {
-        let words: Vec<_> = command.iter().map(|word| String::from_utf8_lossy(word)).collect();
-        self.0.lock().expect("no test panics while it logs").push(words.join(" "));
+    fn append(&self, batch: LogBatch<'_>) -> u64 {
+        let mut lines = self.0.lock().expect("no test panics while it logs");
+        lines.extend(request_lines(batch.bytes));
+        lines.len() as u64
     }
+}
+
+/// Requests as lines of words.
+pub fn request_lines(bytes: &[u8]) -> Vec<String> {
+    let mut parser = resp::Parser::default();
+    let mut requests = resp::Requests::default();
+    let (used, _) = parser.parse(bytes, Default::default(), usize::MAX, &mut requests);
+    assert_eq!(used, bytes.len(), "the log's records are whole requests");
+    let line = |index| {
+        let words = requests.command(index, bytes);
+        let words: Vec<_> = words.iter().map(String::from_utf8_lossy).collect();
+        words.join(" ")
+    };
+    (0..requests.len()).map(line).collect()
 }
 
 /// A keyspace with every family of this crate and one client.

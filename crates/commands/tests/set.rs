@@ -91,8 +91,10 @@ fn many_are_popped_in_parts_of_the_log() {
     server.log();
     assert_eq!(server.members("SPOP s 2500").len(), 2500);
     let log = server.log();
-    assert_eq!(log.iter().map(|line| line.split(' ').count() - 2).sum::<usize>(), 2500);
-    assert_eq!(log.len(), 3);
+    let [first, parts @ .., last] = &log[..] else { panic!("{log:?}") };
+    assert_eq!((first.as_str(), last.as_str()), ("MULTI", "EXEC"));
+    assert_eq!(parts.len(), 3);
+    assert_eq!(parts.iter().map(|line| line.split(' ').count() - 2).sum::<usize>(), 2500);
     server.check(&[("SCARD s", ":500")]);
 }
 

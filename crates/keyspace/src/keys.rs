@@ -16,8 +16,8 @@ use crate::hasher::hash;
 use crate::keyspace::{Keyspace, ShardData, Tally, add, shard_of, table_hash};
 use crate::random::Random;
 use crate::raw::entry::{Entry, NewValue};
-use crate::raw::shards::{Held, SHARDS};
-use crate::raw::table::{Ref, RefMut, Table};
+use crate::raw::shards::Held;
+use crate::raw::table::{Place, Ref, RefMut, Table};
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
@@ -40,24 +40,16 @@ pub enum Expire {
     At(i64),
 }
 
-/// What overwriting a value has changed.
-struct Overwritten {
-    expired_at: Option<i64>,
-    expires_at: Option<i64>,
-    /// What it held, if that was a collection.
-    old: Option<Value>,
-}
-
 /// Values whose freeing takes more steps than this are freed after the locks are given back.
 const FREE_INLINE_MAX: usize = 64;
 
 /// See the module.
 pub struct Keys<'a> {
-    space: &'a Keyspace,
-    held: Held<'a, ShardData>,
-    tally: &'a Tally,
-    db: usize,
-    now_ms: i64,
+    pub(crate) space: &'a Keyspace,
+    pub(crate) held: Held<'a, ShardData>,
+    pub(crate) tally: &'a Tally,
+    pub(crate) db: usize,
+    pub(crate) now_ms: i64,
     /// What has been done so far.
     pub effects: Effects,
     /// This thread's random numbers.
@@ -88,11 +80,9 @@ macro_rules! typed {
 
         #[doc = concat!("The ", $what, " at `key`, made if there is none; call `changed` after.")]
         pub fn $or_new(&mut self, key: &[u8]) -> Result<&mut $Type, WrongType> {
-            if !self.exists(key) {
-                self.insert(key, NewValue::Value(Value::$kind($Type::default())), None);
-            }
-            match self.entry_mut(key).map(RefMut::into_value_mut) {
-                Some(ValueMut::$kind(value)) => Ok(value),
+            let new = || NewValue::Value(Value::$kind($Type::default()));
+            match self.entry_or_new(key, new).into_value_mut() {
+                ValueMut::$kind(value) => Ok(value),
                 _ => Err(WrongType),
             }
         }
@@ -236,19 +226,50 @@ impl<'a> Keys<'a> {
         self.find(key).map(|entry| entry.expire_at())
     }
 
+    /// Where the entry of `key` is; one past its time is removed instead.
+    #[inline]
+    fn locate(&mut self, key: &[u8], hash: u64) -> Option<Place> {
+        let table = self.held.shard(shard_of(hash)).table(self.db)?;
+        let place = table.place(table_hash(hash), |entry| entry.key() == key)?;
+        if table.at(place).expire_at().is_some_and(|at| at <= self.now_ms) {
+            self.remove_expired(key, hash, place);
+            return None;
+        }
+        Some(place)
+    }
+
+    /// The entry at a place that was just found: counts as a use of it.
+    #[inline]
+    fn entry_at(&mut self, hash: u64, place: Place) -> RefMut<'_, Entry> {
+        self.before_change(hash, place);
+        let table = self.held.shard_mut(shard_of(hash)).table_mut(self.db);
+        let entry = table.at_mut(place);
+        let random = &mut self.random.borrow_mut();
+        let settings = &self.space.settings;
+        entry.set_access(access::touched(settings, entry.access(), self.now_ms, random));
+        entry
+    }
+
+    #[inline]
     fn entry_mut(&mut self, key: &[u8]) -> Option<RefMut<'_, Entry>> {
         let hash = hash(key);
-        let now_ms = self.now_ms;
-        self.drop_if_expired(key, hash);
-        let table = self.held.shard_mut(shard_of(hash)).table_mut(self.db);
-        let entry = table.find_mut(table_hash(hash), |entry| entry.key() == key)?;
-        entry.set_access(access::touched(
-            &self.space.settings,
-            entry.access(),
-            now_ms,
-            &mut self.random.borrow_mut(),
-        ));
-        Some(entry)
+        let place = self.locate(key, hash)?;
+        Some(self.entry_at(hash, place))
+    }
+
+    /// The entry of `key`, made without [`Keys::changed`] if there is none.
+    #[inline]
+    fn entry_or_new<'v>(
+        &mut self,
+        key: &[u8],
+        new: impl FnOnce() -> NewValue<'v>,
+    ) -> RefMut<'_, Entry> {
+        let hash = hash(key);
+        let place = match self.locate(key, hash) {
+            Some(place) => place,
+            None => self.insert(key, hash, new(), None),
+        };
+        self.entry_at(hash, place)
     }
 
     typed!(List, List, list, list_mut, list_or_new, "list");
@@ -261,50 +282,45 @@ impl<'a> Keys<'a> {
     /// Sets a key's value, whatever it had. A write: see [`Keys::changed`].
     pub fn set(&mut self, key: &[u8], value: NewValue<'_>, expire: Expire) {
         let hash = hash(key);
-        self.drop_if_expired(key, hash);
-        match self.overwrite(key, hash, value, expire) {
-            Ok(Overwritten { expired_at, expires_at, old }) => {
-                if let Some(old) = old {
-                    self.discard(old);
-                }
-                self.expiry_changed(hash, expired_at, expires_at);
-            }
-            Err(value) => {
+        match self.locate(key, hash) {
+            Some(place) => self.overwrite(key, hash, place, value, expire),
+            None => {
                 let at = if let Expire::At(at) = expire { Some(at) } else { None };
-                self.insert_hashed(key, hash, value, at);
+                self.insert(key, hash, value, at);
             }
         }
         self.changed(key);
     }
 
-    /// Replaces the value of a key that is there. Gives the value back if there is no such key.
-    fn overwrite<'v>(
+    /// Replaces the value of a key that is there.
+    fn overwrite(
         &mut self,
         key: &[u8],
         hash: u64,
-        value: NewValue<'v>,
+        place: Place,
+        value: NewValue<'_>,
         expire: Expire,
-    ) -> Result<Overwritten, NewValue<'v>> {
-        let settings = &self.space.settings;
-        let table = self.held.shard_mut(shard_of(hash)).table_mut(self.db);
-        let found = table.find_mut(table_hash(hash), |entry| entry.key() == key);
-        let Some(mut entry) = found else { return Err(value) };
+    ) {
+        let fresh = access::fresh(&self.space.settings, self.now_ms);
+        let mut entry = self.entry_at(hash, place);
         let had = entry.expire_at();
         let at = match expire {
             Expire::Keep => had,
             Expire::Never => None,
             Expire::At(at) => Some(at),
         };
-        if entry.kind() != Kind::String {
-            let access = access::fresh(settings, self.now_ms);
-            let old = std::mem::replace(&mut *entry, Entry::new(key, value, at, access));
-            let old = Some(old.into_value().0);
-            return Ok(Overwritten { expired_at: had, expires_at: at, old });
+        let old = if entry.kind() == Kind::String {
+            entry.replace(value, at);
+            None
+        } else {
+            let old = std::mem::replace(&mut *entry, Entry::new(key, value, at, fresh));
+            Some(old.into_value().0)
+        };
+        drop(entry);
+        if let Some(old) = old {
+            self.discard(old);
         }
-        entry.replace(value, at);
-        let random = &mut self.random.borrow_mut();
-        entry.set_access(access::touched(settings, entry.access(), self.now_ms, random));
-        Ok(Overwritten { expired_at: had, expires_at: at, old: None })
+        self.expiry_changed(hash, had, at);
     }
 
     /// Adds to a key that holds a number, in place: `None` if it does not, `Some(None)` if the sum
@@ -321,20 +337,17 @@ impl<'a> Keys<'a> {
     }
 
     /// Adds a key that is not there, without [`Keys::changed`].
-    fn insert(&mut self, key: &[u8], value: NewValue<'_>, expire_at: Option<i64>) {
-        let hash = hash(key);
-        self.drop_if_expired(key, hash);
-        self.insert_hashed(key, hash, value, expire_at);
-    }
-
-    fn insert_hashed(&mut self, key: &[u8], hash: u64, value: NewValue<'_>, at: Option<i64>) {
+    fn insert(&mut self, key: &[u8], hash: u64, value: NewValue<'_>, at: Option<i64>) -> Place {
+        self.before_making(key, hash);
         let entry = Entry::new(key, value, at, access::fresh(&self.space.settings, self.now_ms));
-        self.held.shard_mut(shard_of(hash)).table_mut(self.db).insert(table_hash(hash), entry);
+        let table = self.held.shard_mut(shard_of(hash)).table_mut(self.db);
+        let place = table.insert(table_hash(hash), entry);
         self.tally.keys(self.db, 1);
         if at.is_some() {
             self.expiry_changed(hash, None, at);
         }
         self.notify(class::NEW, "new", key);
+        place
     }
 
     /// Puts a whole value at a key that may be there: RENAME, COPY, RESTORE and the STORE forms.
@@ -346,8 +359,8 @@ impl<'a> Keys<'a> {
     /// Takes a key out and returns its value and when it would have expired.
     pub fn take(&mut self, key: &[u8]) -> Option<(Value, Option<i64>)> {
         let hash = hash(key);
-        self.drop_if_expired(key, hash);
-        let taken = self.remove_entry(key, hash)?.into_value();
+        let place = self.locate(key, hash)?;
+        let taken = self.remove_at(hash, place).into_value();
         self.changed(key);
         Some(taken)
     }
@@ -355,8 +368,8 @@ impl<'a> Keys<'a> {
     /// Removes a key; a large value is freed after the locks are given back.
     pub fn remove(&mut self, key: &[u8]) -> bool {
         let hash = hash(key);
-        self.drop_if_expired(key, hash);
-        let Some(entry) = self.remove_entry(key, hash) else { return false };
+        let Some(place) = self.locate(key, hash) else { return false };
+        let entry = self.remove_at(hash, place);
         if entry.kind() == Kind::String {
             drop(entry);
         } else {
@@ -368,26 +381,25 @@ impl<'a> Keys<'a> {
 
     /// Removes a key whose collection has become empty, with its `del` event.
     pub fn remove_if_empty(&mut self, key: &[u8]) -> bool {
-        let empty = match self.peek(key) {
-            Some(ValueRef::List(list)) => list.is_empty(),
-            Some(ValueRef::Set(set)) => set.is_empty(),
-            Some(ValueRef::Hash(hash)) => hash.is_empty(),
-            Some(ValueRef::Zset(zset)) => zset.is_empty(),
-            _ => false,
+        let hash = hash(key);
+        let Some(place) = self.locate(key, hash) else { return false };
+        let empty = match self.held.shard(shard_of(hash)).table(self.db) {
+            Some(table) => table.at(place).value().is_empty(),
+            None => false,
         };
         if empty {
-            self.remove_entry(key, hash(key));
+            self.remove_at(hash, place);
             self.notify(class::GENERIC, "del", key);
         }
         empty
     }
 
-    fn remove_entry(&mut self, key: &[u8], hash: u64) -> Option<Entry> {
-        let table = self.held.shard_mut(shard_of(hash)).table_mut(self.db);
-        let entry = table.remove(table_hash(hash), |entry| entry.key() == key)?;
+    fn remove_at(&mut self, hash: u64, place: Place) -> Entry {
+        self.before_change(hash, place);
+        let entry = self.held.shard_mut(shard_of(hash)).table_mut(self.db).remove_at(place);
         self.tally.keys(self.db, -1);
         self.expiry_changed(hash, entry.expire_at(), None);
-        Some(entry)
+        entry
     }
 
     fn discard(&mut self, value: Value) {
@@ -416,13 +428,8 @@ impl<'a> Keys<'a> {
     /// A string's bytes, at exactly `len` of them (cut, or filled up with zeros); the key is made
     /// if it is not there. Call `changed` after.
     pub fn string_bytes(&mut self, key: &[u8], len: usize) -> Result<&mut [u8], WrongType> {
-        match self.kind(key) {
-            None => self.insert(key, NewValue::Bytes(&[]), None),
-            Some(Kind::String) => {}
-            Some(_) => return Err(WrongType),
-        }
-        let entry = self.entry_mut(key).expect("just looked up or made");
-        Ok(entry.into_string_bytes(len))
+        let entry = self.entry_or_new(key, || NewValue::Bytes(&[]));
+        if entry.kind() == Kind::String { Ok(entry.into_string_bytes(len)) } else { Err(WrongType) }
     }
 
     /// Sets the access bits of a key (RESTORE, OBJECT tests).
@@ -460,21 +467,8 @@ impl<'a> Keys<'a> {
 
     // Expiry.
 
-    fn drop_if_expired(&mut self, key: &[u8], hash: u64) {
-        if self.held.shard(shard_of(hash)).due.is_empty() {
-            return;
-        }
-        let expired = self.held.shard(shard_of(hash)).table(self.db).is_some_and(|table| {
-            let entry = table.find(table_hash(hash), |entry| entry.key() == key);
-            entry.and_then(|entry| entry.expire_at()).is_some_and(|at| at <= self.now_ms)
-        });
-        if expired {
-            self.remove_expired(key, hash);
-        }
-    }
-
-    fn remove_expired(&mut self, key: &[u8], hash: u64) {
-        let Some(entry) = self.remove_entry(key, hash) else { return };
+    fn remove_expired(&mut self, key: &[u8], hash: u64, place: Place) {
+        let entry = self.remove_at(hash, place);
         if let Some(at) = entry.expire_at() {
             let lag = (self.now_ms - at).max(0) as u64;
             add(&self.tally.expire_lag_sum_ms, lag);
@@ -508,7 +502,7 @@ impl<'a> Keys<'a> {
             });
             if let Some(key) = found {
                 self.db = item.db();
-                self.remove_expired(&key, hash(&key));
+                self.expire_if_due(&key);
             }
             left -= 1;
         }
@@ -519,7 +513,9 @@ impl<'a> Keys<'a> {
 
     /// Removes a key by the eviction policy's decision; false if it is gone already.
     pub fn evict(&mut self, key: &[u8]) -> bool {
-        let Some(entry) = self.remove_entry(key, hash(key)) else { return false };
+        let hash = hash(key);
+        let Some(place) = self.locate(key, hash) else { return false };
+        let entry = self.remove_at(hash, place);
         add(&self.tally.evicted, 1);
         self.discard(entry.into_value().0);
         self.gone(class::EVICTED, "evicted", key);
@@ -527,6 +523,23 @@ impl<'a> Keys<'a> {
     }
 
     // What a write causes.
+
+    /// Hands an entry that is about to change or go to the image being taken.
+    #[inline]
+    fn before_change(&mut self, hash: u64, place: Place) {
+        let data = self.held.shard_mut(shard_of(hash));
+        if data.image.is_some() {
+            data.hand_over(self.db, place);
+        }
+    }
+
+    /// Tells the image being taken of a key that was not there.
+    #[inline]
+    fn before_making(&mut self, key: &[u8], hash: u64) {
+        if let Some(image) = &mut self.held.shard_mut(shard_of(hash)).image {
+            image.before_making(self.db, key);
+        }
+    }
 
     /// Says that a key's value was changed: one more for the log, WATCH breaks, waiters wake.
     #[inline]
@@ -611,7 +624,7 @@ impl<'a> Keys<'a> {
     /// Watches a key: `flag` is raised at its next change. A key past its time is removed first,
     /// so that its removal later does not count as a change.
     pub fn watch(&mut self, key: &[u8], flag: &std::sync::Arc<std::sync::atomic::AtomicBool>) {
-        self.drop_if_expired(key, hash(key));
+        self.expire_if_due(key);
         let db = self.db;
         let data = self.held.shard_mut(shard_of(hash(key)));
         data.watched.get_or_insert_default().add(db, key, flag);
@@ -619,7 +632,7 @@ impl<'a> Keys<'a> {
 
     /// Removes the key if it is past its time, which raises its watchers' flags.
     pub fn expire_if_due(&mut self, key: &[u8]) {
-        self.drop_if_expired(key, hash(key));
+        self.locate(key, hash(key));
     }
 
     /// Forgets the watches on a key whose flags nobody holds any more.
@@ -633,150 +646,9 @@ impl<'a> Keys<'a> {
             }
         }
     }
-
-    // The whole database.
-
-    /// Looks at one shard's part of the current database. In a transaction that holds all shards
-    /// it is simply there; else its lock is taken for the moment, and no other may be held.
-    pub fn with_table<T>(&self, shard: usize, look: impl FnOnce(Option<&Table<Entry>>) -> T) -> T {
-        if self.held.has(shard) {
-            return look(self.held.shard(shard).table(self.db));
-        }
-        let held = self.space.lock_one(shard);
-        look(held.shard(shard).table(self.db))
-    }
-
-    /// Visits keys of the current database from `cursor` on until about `count` were visited;
-    /// returns the cursor to go on from, 0 at the end. Keys past their time are left out.
-    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&Entry)) -> u64 {
-        let (mut shard, mut place) = Keyspace::place(cursor);
-        let mut seen = 0;
-        while shard < SHARDS {
-            let next = self.with_table(shard, |table| {
-                table?.scan(place, count - seen, |entry| {
-                    seen += 1;
-                    if entry.expire_at().is_none_or(|at| at > self.now_ms) {
-                        visit(entry);
-                    }
-                })
-            });
-            (shard, place) = next.map_or((shard + 1, 0), |next| (shard, next));
-            if seen >= count {
-                break;
-            }
-        }
-        if shard < SHARDS { Keyspace::cursor(shard, place) } else { 0 }
-    }
-
-    /// Visits every key of the current database.
-    pub fn for_each(&self, mut visit: impl FnMut(&Entry)) {
-        for shard in 0..SHARDS {
-            self.with_table(shard, |table| {
-                let entries = table.into_iter().flat_map(Table::iter);
-                let live = |e: &Ref<'_, Entry>| e.expire_at().is_none_or(|at| at > self.now_ms);
-                entries.filter(live).for_each(|entry| visit(&entry));
-            });
-        }
-    }
-
-    /// A random key of the current database.
-    pub fn random_key(&self) -> Option<Vec<u8>> {
-        const DRAWS_MAX: usize = 200;
-        if self.key_count() == 0 {
-            return None;
-        }
-        let live = |entry: &Ref<'_, Entry>| entry.expire_at().is_none_or(|at| at > self.now_ms);
-        let random = &mut self.random.borrow_mut();
-        for _ in 0..DRAWS_MAX {
-            let key = self.with_table(random.below(SHARDS), |table| {
-                let entry = table?.random(|| random.bits())?;
-                live(&entry).then(|| entry.key().to_vec())
-            });
-            if key.is_some() {
-                return key;
-            }
-        }
-        // Few keys in many shards, or many past their time: the first one from somewhere on.
-        let start = random.below(SHARDS);
-        let mut shards = (start..SHARDS).chain(0..start);
-        shards.find_map(|shard| {
-            self.with_table(shard, |table| {
-                let found = table?.iter().find(|entry| live(entry));
-                found.map(|entry| entry.key().to_vec())
-            })
-        })
-    }
-
-    /// Removes every key of a database; all shards must be held.
-    pub fn flush(&mut self, db: usize) -> usize {
-        let was = self.db;
-        self.db = db;
-        let mut removed = 0;
-        for shard in 0..SHARDS {
-            self.signal_all(shard, [db, db]);
-            let data = self.held.shard_mut(shard);
-            if data.table(db).is_none_or(Table::is_empty) {
-                continue;
-            }
-            let table = std::mem::take(data.table_mut(db));
-            removed += table.len();
-            self.effects.garbage.push(Garbage::Table(table));
-            rebuild_due(data);
-            self.space.set_next_due_ms(shard, data.due.next_ms());
-        }
-        self.tally.keys(db, -(self.space.key_count(db) as i64));
-        self.tally.volatile(db, -(self.space.volatile_count(db) as i64));
-        self.db = was;
-        removed
-    }
-
-    /// Exchanges two databases; all shards must be held.
-    pub fn swap(&mut self, one: usize, other: usize) {
-        let was = self.db;
-        for shard in 0..SHARDS {
-            let data = self.held.shard_mut(shard);
-            let table = std::mem::take(data.table_mut(one));
-            let table = std::mem::replace(data.table_mut(other), table);
-            *data.table_mut(one) = table;
-            rebuild_due(data);
-            self.space.set_next_due_ms(shard, data.due.next_ms());
-            for db in [one, other] {
-                self.db = db;
-                self.signal_all(shard, [one, other]);
-            }
-        }
-        let space = self.space;
-        let keys = space.key_count(other) as i64 - space.key_count(one) as i64;
-        let volatile = space.volatile_count(other) as i64 - space.volatile_count(one) as i64;
-        self.tally.keys(one, keys);
-        self.tally.keys(other, -keys);
-        self.tally.volatile(one, volatile);
-        self.tally.volatile(other, -volatile);
-        self.db = was;
-    }
-
-    /// Breaks every WATCH on keys of the current database in a shard that are in one of
-    /// `databases`, and wakes the waiters of all keys.
-    fn signal_all(&mut self, shard: usize, databases: [usize; 2]) {
-        let db = self.db;
-        let data = self.held.shard_mut(shard);
-        let mut keys = data.watched.as_ref().map_or_else(Vec::new, |watched| watched.keys(db));
-        keys.retain(|key| {
-            let is_in = |db: &usize| {
-                let table = data.table(*db);
-                let same = |entry: &Entry| entry.key() == key;
-                table.is_some_and(|table| table.find(table_hash(hash(key)), same).is_some())
-            };
-            databases.iter().any(is_in)
-        });
-        keys.iter().for_each(|key| raise(&mut data.watched, db, key));
-        let Some(waiting) = &data.waiting else { return };
-        let keys: Vec<Vec<u8>> = waiting.keys(db).cloned().collect();
-        self.effects.ready.extend(keys.into_iter().map(|key| (db, key)));
-    }
 }
 
-fn raise(watched: &mut Option<Box<Watched>>, db: usize, key: &[u8]) {
+pub(crate) fn raise(watched: &mut Option<Box<Watched>>, db: usize, key: &[u8]) {
     if let Some(all) = watched {
         all.raise(db, key);
         if all.is_empty() {
@@ -785,7 +657,7 @@ fn raise(watched: &mut Option<Box<Watched>>, db: usize, key: &[u8]) {
     }
 }
 
-fn rebuild_due(data: &mut ShardData) {
+pub(crate) fn rebuild_due(data: &mut ShardData) {
     let mut items = Vec::new();
     for db in 0..data.databases() {
         for entry in data.table(db).into_iter().flat_map(Table::iter) {

@@ -9,12 +9,14 @@
 //! a line that another one writes.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
+use crate::commit::{CommitLog, LogBatch};
 use crate::due::{DATABASES_MAX, Due};
+use crate::image::ShardImage;
 use crate::raw::entry::Entry;
 use crate::raw::shards::{Held, SHARDS, ShardSet, Shards};
-use crate::raw::table::{CURSOR_SHIFT, Table};
+use crate::raw::table::{CURSOR_SHIFT, Place, Table};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, Watched};
 
@@ -41,6 +43,8 @@ pub struct ShardData {
     pub waiting: Option<Box<Waiting>>,
     /// Who watches which keys.
     pub watched: Option<Box<Watched>>,
+    /// The image being taken, until it has passed this shard.
+    pub image: Option<Box<ShardImage>>,
 }
 
 impl ShardData {
@@ -60,6 +64,16 @@ impl ShardData {
             self.others.resize_with(db, Table::new);
         }
         &mut self.others[db - 1]
+    }
+
+    /// Hands an entry that is about to change to the image being taken.
+    #[cold]
+    pub(crate) fn hand_over(&mut self, db: usize, place: Place) {
+        let Some(mut image) = self.image.take() else { return };
+        if let Some(table) = self.table(db) {
+            image.before_change(db, &table.at(place));
+        }
+        self.image = Some(image);
     }
 
     /// Databases that may have keys here.
@@ -121,13 +135,6 @@ impl Tally {
     }
 }
 
-/// Takes every write in commit order: append-only file, replicas, change capture.
-pub trait CommitLog: Send + Sync {
-    /// One write, with its place in the order. Called while the shards that it changed are locked,
-    /// so it must not wait for anything that needs them.
-    fn append(&self, sequence: u64, db: usize, command: &[&[u8]]);
-}
-
 /// The keyspace; see the module.
 pub struct Keyspace {
     pub(crate) shards: Shards<ShardData>,
@@ -136,7 +143,8 @@ pub struct Keyspace {
     databases: usize,
     /// What can be set at run time.
     pub settings: Settings,
-    sequence: AtomicU64,
+    is_logging: AtomicBool,
+    pub(crate) image_taken: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
 }
 
@@ -154,7 +162,8 @@ impl Keyspace {
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
             databases,
             settings: Settings::default(),
-            sequence: AtomicU64::new(0),
+            is_logging: AtomicBool::new(false),
+            image_taken: AtomicBool::new(false),
             log: OnceLock::new(),
         }
     }
@@ -191,23 +200,29 @@ impl Keyspace {
         sum.max(0) as usize
     }
 
-    /// Attaches the commit log, once.
+    /// Attaches the commit log, once, and turns it on.
     pub fn attach_log(&self, log: Box<dyn CommitLog>) -> Result<(), Box<dyn CommitLog>> {
-        self.log.set(log)
+        self.log.set(log)?;
+        self.set_logging(true);
+        Ok(())
+    }
+
+    /// Turns the attached log on or off. What is being run goes by what it saw first: hold all
+    /// shards where the log must start at one instant.
+    pub fn set_logging(&self, is_logging: bool) {
+        self.is_logging.store(is_logging && self.log.get().is_some(), Ordering::Relaxed);
     }
 
     /// Whether somebody takes the commit log.
     #[inline]
     pub fn is_logging(&self) -> bool {
-        self.log.get().is_some()
+        self.is_logging.load(Ordering::Relaxed)
     }
 
-    /// Gives one write its sequence number and hands it to the log. The caller holds its shards.
-    pub fn commit(&self, db: usize, command: &[&[u8]]) {
-        if let Some(log) = self.log.get() {
-            let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-            log.append(sequence, db, command);
-        }
+    /// Hands records to the log, and returns its position after them. The caller holds the shards
+    /// that they are about.
+    pub fn commit(&self, batch: LogBatch<'_>) -> u64 {
+        self.log.get().map_or(0, |log| log.append(batch))
     }
 
     /// Takes the locks of `set`.
@@ -219,6 +234,11 @@ impl Keyspace {
     #[inline]
     pub fn prefetch_lock(&self, shard: usize) {
         self.shards.prefetch(shard);
+    }
+
+    /// Takes one shard's lock if it is free.
+    pub fn try_lock_one(&self, shard: usize) -> Option<Held<'_, ShardData>> {
+        self.shards.try_lock_one(shard)
     }
 
     /// Takes the lock of one key's shard.

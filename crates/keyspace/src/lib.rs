@@ -1,10 +1,12 @@
 //! The lock-sharded keyspace: tables, entries, data types, expiry, eviction, memory accounting.
 
 pub mod access;
+pub mod commit;
 pub mod due;
 pub mod effects;
 pub mod evict;
 pub mod hasher;
+pub mod image;
 pub mod keys;
 pub mod keyspace;
 pub mod load;
@@ -14,3 +16,4 @@ pub mod settings;
 pub mod types;
 pub mod value;
 pub mod waiting;
+mod whole;

@@ -6,5 +6,5 @@ pub mod reply;
 pub mod request;
 pub mod writer;
 
-pub use request::{Args, OwnedArgs, Parser, Requests};
+pub use request::{Args, OwnedArgs, Parser, Requests, write_request};
 pub use writer::Writer;

@@ -8,8 +8,10 @@ use forebay_commands::FAMILIES;
 use forebay_commands::context::{Deliver, Host, Session};
 use forebay_commands::engine::{Core, Turn};
 use forebay_commands::registry::Registry;
+use forebay_commands::testing::request_lines;
+use keyspace::commit::{CommitLog, LogBatch};
 use keyspace::effects::{Event, class};
-use keyspace::keyspace::{CommitLog, Keyspace};
+use keyspace::keyspace::Keyspace;
 use keyspace::random::Random;
 use resp::{OwnedArgs, Writer};
 
@@ -27,9 +29,9 @@ impl Lines {
 }
 
 impl CommitLog for Lines {
-    fn append(&self, _sequence: u64, _db: usize, command: &[&[u8]]) {
-        let words: Vec<_> = command.iter().map(|word| String::from_utf8_lossy(word)).collect();
-        self.push(words.join(" "));
+    fn append(&self, batch: LogBatch<'_>) -> u64 {
+        request_lines(batch.bytes).into_iter().for_each(|line| self.push(line));
+        0
     }
 }
 

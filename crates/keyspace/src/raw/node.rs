@@ -186,17 +186,19 @@ impl Storage for Roomy {
         Some(self.count as usize)
     }
 
-    #[inline]
-    fn set_count(&mut self, count: Option<usize>) {
-        self.count = count.expect("a node counts its elements") as u32;
-    }
-
     fn memory(&self) -> usize {
         self.capacity as usize
     }
 
     #[inline]
-    unsafe fn splice(&mut self, at: usize, remove: usize, insert: usize) -> &mut [MaybeUninit<u8>] {
+    unsafe fn splice(
+        &mut self,
+        at: usize,
+        remove: usize,
+        insert: usize,
+        count: isize,
+    ) -> &mut [MaybeUninit<u8>] {
+        self.count = self.count.wrapping_add_signed(count as i32);
         let new_used = self.used as usize - remove + insert;
         let capacity = self.capacity as usize;
         // SAFETY: as promised by the caller; the hole lies in the new elements.

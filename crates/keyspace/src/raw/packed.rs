@@ -1,12 +1,13 @@
 //! Blocks of listpack elements: what every small collection is, and what long lists are cut into.
 //!
 //! ```text
-//!  Packed:  word -> | used u32 | count u16 |  elements  | slack |
+//!  Packed:  word -> | used u8 | count u8 |  elements  | slack |               up to 254 bytes used
+//!           word -> | 255 u8 | 0 u8 | count u16 | used u32 |  elements  | slack |          beyond
 //!  Node:    start, used, capacity, count and word -> | gap |  elements  | slack |
 //! ```
 //!
 //! The elements are Redis's ([`listpack`]); the headers are ours. A [`Packed`] is as tight as can
-//! be: eight bytes to hold, a header of six, no end mark, and no capacity, because the block
+//! be: eight bytes to hold, a header of two, no end mark, and no capacity, because the block
 //! always has exactly the size that jemalloc would give anyway ([`size_class`]), so that most
 //! insertions need no call to the allocator. A `Node` (`node.rs`) is a part of a long list: it has
 //! room at both ends, so that a push at either end moves nothing.
@@ -14,8 +15,8 @@
 //! Places in a block are byte offsets into [`Block::bytes`]. A wrong offset gives nonsense or a
 //! panic; it never reads or writes outside of the block.
 //!
-//! **Invariant:** the elements are canonical, and `used` bytes hold exactly `count` of them; a
-//! count of 65535 in a `Packed` means "walk".
+//! **Invariant:** the elements are canonical, and `used` bytes hold exactly `count` of them; the
+//! highest count that a `Packed` can write down means "walk".
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::fmt;
@@ -40,17 +41,21 @@ pub trait Storage: Default + private::Sealed {
     fn bytes(&self) -> &[u8];
     /// The elements' number, where it is known.
     fn count(&self) -> Option<usize>;
-    /// Sets the number of elements.
-    fn set_count(&mut self, count: Option<usize>);
     /// Bytes on the heap.
     fn memory(&self) -> usize;
     /// Takes `remove` bytes out at offset `at` of the elements and opens a hole of `insert`
-    /// bytes there.
+    /// bytes there; `count` is by how many elements that makes them more.
     ///
     /// # Safety
     /// `at + remove` is at most the elements' bytes, which stay below 4 GiB, and the caller fills
     /// the hole.
-    unsafe fn splice(&mut self, at: usize, remove: usize, insert: usize) -> &mut [MaybeUninit<u8>];
+    unsafe fn splice(
+        &mut self,
+        at: usize,
+        remove: usize,
+        insert: usize,
+        count: isize,
+    ) -> &mut [MaybeUninit<u8>];
 }
 
 pub(super) mod private {
@@ -318,9 +323,8 @@ impl<S: Storage> Block<S> {
         let used = self.bytes().len();
         assert!(at <= used && remove <= used - at, "a place in the block");
         assert!(used - remove + insert <= u32::MAX as usize - 64, "a block below 4 GiB");
-        self.0.set_count(self.0.count().map(|len| len.wrapping_add_signed(count)));
         // SAFETY: the range was just checked; every caller in this file fills the hole.
-        unsafe { self.0.splice(at, remove, insert) }
+        unsafe { self.0.splice(at, remove, insert, count) }
     }
 }
 
@@ -427,7 +431,18 @@ pub(super) unsafe fn resize(raw: NonNull<u8>, old: usize, new: usize) -> NonNull
 #[repr(transparent)]
 pub struct Tight(NonNull<u8>);
 
-const HEADER: usize = 6;
+/// The header of a short block, and the longest one.
+const SHORT: usize = 2;
+const SHORT_USED_MAX: usize = 254;
+/// The first byte of a long block, and the size of its header.
+const LONG_MARK: u8 = 255;
+const LONG: usize = 8;
+
+/// Bytes of the header of a block with `used` bytes of elements.
+#[inline]
+fn header_of(used: usize) -> usize {
+    if used <= SHORT_USED_MAX { SHORT } else { LONG }
+}
 
 // SAFETY: it owns its memory and has no interior mutability.
 unsafe impl Send for Tight {}
@@ -437,17 +452,41 @@ unsafe impl Sync for Tight {}
 impl Tight {
     #[inline]
     fn used(&self) -> usize {
-        // SAFETY: the block is live and 8-aligned, and starts with this.
-        unsafe { *self.0.cast::<u32>().as_ptr() as usize }
+        // SAFETY: the block is live and 8-aligned, and starts with one of the two headers.
+        unsafe {
+            match *self.0.as_ptr() {
+                LONG_MARK => *self.0.cast::<u32>().as_ptr().add(1) as usize,
+                used => usize::from(used),
+            }
+        }
+    }
+
+    /// # Safety
+    /// The block has room for the header of that many bytes.
+    #[inline]
+    unsafe fn write_header(&mut self, used: usize, count: Option<usize>) {
+        let raw = self.0.as_ptr();
+        // SAFETY: as promised by the caller; the block is 8-aligned.
+        unsafe {
+            if used <= SHORT_USED_MAX {
+                *raw = used as u8;
+                *raw.add(1) = count.and_then(|count| u8::try_from(count).ok()).unwrap_or(u8::MAX);
+            } else {
+                let count = count.and_then(|count| u16::try_from(count).ok()).unwrap_or(u16::MAX);
+                *raw = LONG_MARK;
+                *raw.cast::<u16>().add(1) = count;
+                *raw.cast::<u32>().add(1) = used as u32;
+            }
+        }
     }
 }
 
 impl Default for Tight {
     fn default() -> Self {
-        let raw = allocate(size_class(HEADER));
+        let mut tight = Tight(allocate(size_class(SHORT)));
         // SAFETY: the header lies inside the fresh allocation.
-        unsafe { ptr::write_bytes(raw.as_ptr(), 0, HEADER) };
-        Tight(raw)
+        unsafe { tight.write_header(0, Some(0)) };
+        tight
     }
 }
 
@@ -463,47 +502,67 @@ impl private::Sealed for Tight {}
 impl Storage for Tight {
     #[inline]
     fn bytes(&self) -> &[u8] {
+        let used = self.used();
         // SAFETY: the block is live and holds `used` bytes after its header.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(HEADER), self.used()) }
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(header_of(used)), used) }
     }
 
     #[inline]
     fn count(&self) -> Option<usize> {
-        // SAFETY: the block is live; offset 4 is 2-aligned.
-        let count = unsafe { *self.0.cast::<u16>().as_ptr().add(2) };
-        (count != u16::MAX).then_some(usize::from(count))
-    }
-
-    #[inline]
-    fn set_count(&mut self, count: Option<usize>) {
-        let count = count.and_then(|count| u16::try_from(count).ok()).unwrap_or(u16::MAX);
-        // SAFETY: as in `count`.
-        unsafe { *self.0.cast::<u16>().as_ptr().add(2) = count }
+        // SAFETY: the block is live and starts with one of the two headers; offset 2 is 2-aligned.
+        unsafe {
+            if *self.0.as_ptr() == LONG_MARK {
+                let count = *self.0.cast::<u16>().as_ptr().add(1);
+                (count != u16::MAX).then_some(usize::from(count))
+            } else {
+                let count = *self.0.as_ptr().add(1);
+                (count != u8::MAX).then_some(usize::from(count))
+            }
+        }
     }
 
     #[inline]
     fn memory(&self) -> usize {
-        size_class(HEADER + self.used())
+        let used = self.used();
+        size_class(header_of(used) + used)
     }
 
     #[inline]
-    unsafe fn splice(&mut self, at: usize, remove: usize, insert: usize) -> &mut [MaybeUninit<u8>] {
+    unsafe fn splice(
+        &mut self,
+        at: usize,
+        remove: usize,
+        insert: usize,
+        count: isize,
+    ) -> &mut [MaybeUninit<u8>] {
+        let count = self.count().map(|len| len.wrapping_add_signed(count));
         let used = self.used();
         let new_used = used - remove + insert;
-        let (old, new) = (size_class(HEADER + used), size_class(HEADER + new_used));
+        let (head, new_head) = (header_of(used), header_of(new_used));
+        let (old, new) = (size_class(head + used), size_class(new_head + new_used));
         // SAFETY: the moved bytes lie inside the larger of the two sizes, which the block has
-        // while they move; the hole lies inside the new size.
+        // while they move; the hole lies inside the new size. What stands before the hole moves
+        // only with a header that changes: first if to the left, last if to the right, so that
+        // neither part is written over before it has moved.
         unsafe {
             if new > old {
                 self.0 = resize(self.0, old, new);
             }
-            let place = self.0.as_ptr().add(HEADER + at);
-            ptr::copy(place.add(remove), place.add(insert), used - at - remove);
+            let raw = self.0.as_ptr();
+            if new_head < head {
+                ptr::copy(raw.add(head), raw.add(new_head), at);
+            }
+            let (from, to) = (head + at + remove, new_head + at + insert);
+            ptr::copy(raw.add(from), raw.add(to), used - at - remove);
+            if new_head > head {
+                ptr::copy(raw.add(head), raw.add(new_head), at);
+            }
             if new < old {
                 self.0 = resize(self.0, old, new);
             }
-            *self.0.cast::<u32>().as_ptr() = new_used as u32;
-            std::slice::from_raw_parts_mut(self.0.as_ptr().add(HEADER + at).cast(), insert)
+            self.write_header(new_used, count);
+            let hole = self.0.as_ptr().add(new_head + at);
+            std::slice::from_raw_parts_mut(hole.cast(), insert)
         }
     }
 }
@@ -528,12 +587,38 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn three_small_fields_take_a_header_of_six_bytes() {
+    fn small_blocks_have_a_header_of_two_bytes() {
         let words: [&[u8]; 6] = [b"name", b"anna", b"city", b"rome", b"age", b"41"];
         let packed: Packed = words.into_iter().collect();
         let elements: usize = packed.bytes().len();
-        assert_eq!(packed.memory(), size_class(elements + 6));
         assert_eq!(elements, 4 * 6 + 5 + 2);
+        assert_eq!(packed.memory(), size_class(elements + 2));
+    }
+
+    #[test]
+    fn headers_change_where_they_must() {
+        // 'x' takes three bytes, so that 84 of them and a "1" fill a short block.
+        let mut model = vec![b"x".to_vec(); 84];
+        let mut packed: Packed = model.iter().map(Vec::as_slice).collect();
+        for round in 0..3 {
+            for at in [0, 40, model.len()] {
+                packed.insert(packed.offset(at).expect("inside"), b"1");
+                model.insert(at, b"1".to_vec());
+                check(&packed, &model);
+                let head = if packed.bytes().len() <= 254 { 2 } else { 8 };
+                assert_eq!(packed.memory(), size_class(packed.bytes().len() + head));
+            }
+            for at in [model.len() - 1, 40, 0] {
+                packed.remove(packed.offset(at).expect("inside"), 1);
+                model.remove(at);
+                check(&packed, &model);
+            }
+            packed.replace(
+                packed.offset(50).expect("inside"),
+                if round == 0 { b"yyy" } else { b"x" },
+            );
+            model[50] = if round == 0 { b"yyy".to_vec() } else { b"x".to_vec() };
+        }
     }
 
     #[test]
@@ -545,6 +630,9 @@ pub(crate) mod tests {
         assert_eq!(other.map(|other| other.len()), Ok(count));
         assert_eq!(packed.remove(0, 60_000), 60_000);
         assert_eq!(packed.len(), count - 60_000);
+        assert_eq!(packed.remove(0, count), count - 60_000);
+        packed.push_back(b"1");
+        assert_eq!((packed.len(), packed.bytes()), (1, &[1, 1][..]));
     }
 
     #[test]

@@ -131,8 +131,8 @@ impl Segment {
         index
     }
 
-    /// Puts `slot` in order, or returns false when everything to the right is full.
-    pub(super) fn insert(self, slot: u64) -> bool {
+    /// Puts `slot` in order and returns its index: none when everything to the right is full.
+    pub(super) fn insert(self, slot: u64) -> Option<usize> {
         let capacity = self.capacity();
         let index = self.place(slot >> 48);
         let mut hole = index;
@@ -140,7 +140,7 @@ impl Segment {
             hole += 1;
         }
         if hole >= capacity {
-            return false;
+            return None;
         }
         // SAFETY: index <= hole < capacity, both ranges lie in the slots.
         unsafe {
@@ -149,7 +149,7 @@ impl Segment {
             *at = slot;
         }
         self.set_len(self.len() + 1);
-        true
+        Some(index)
     }
 
     /// Takes the slot at `index` out and moves what it had pushed right one place back.

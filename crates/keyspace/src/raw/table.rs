@@ -73,6 +73,14 @@ unsafe impl<T: Item + Send> Send for Table<T> {}
 // SAFETY: shared access only reads.
 unsafe impl<T: Item + Sync> Sync for Table<T> {}
 
+/// Where an item is, until the table is changed: what a search found, to be come back to.
+#[derive(Clone, Copy)]
+pub struct Place {
+    segment: Segment,
+    index: usize,
+    hash: u64,
+}
+
 /// A shared borrow of an item in a table.
 pub struct Ref<'a, T: Item>(ManuallyDrop<T>, PhantomData<&'a T>);
 
@@ -186,9 +194,9 @@ impl<T: Item> Table<T> {
         Some(self.directory()[self.directory_index(hash)])
     }
 
-    /// The slot of the item with this hash for which `same` holds.
+    /// The place of the item with this hash for which `same` holds.
     #[inline]
-    fn find_slot(&self, hash: u64, mut same: impl FnMut(&T) -> bool) -> Option<(Segment, usize)> {
+    pub fn place(&self, hash: u64, mut same: impl FnMut(&T) -> bool) -> Option<Place> {
         let segment = self.segment(hash)?;
         let hash16 = segment.hash16(hash);
         let capacity = segment.capacity();
@@ -198,7 +206,7 @@ impl<T: Item> Table<T> {
             let other = slot >> 48;
             if other == hash16 && slot != 0 {
                 if same(&Ref::<T>::new(slot)) {
-                    return Some((segment, index));
+                    return Some(Place { segment, index, hash });
                 }
             } else if slot == 0 || other > hash16 {
                 return None;
@@ -208,20 +216,51 @@ impl<T: Item> Table<T> {
         None
     }
 
+    /// The slot at a place.
+    ///
+    /// # Panics
+    /// If the table was changed so much since the place was found that its segment or its item has
+    /// gone.
+    #[inline]
+    fn slot_at(&self, place: Place) -> u64 {
+        assert!(self.segment(place.hash) == Some(place.segment), "a place in this table");
+        let slot = place.segment.slot(place.index);
+        assert!(slot != 0, "a place that holds something");
+        slot
+    }
+
+    /// The item at a place that was just found.
+    ///
+    /// # Panics
+    /// May panic if the table has been changed since.
+    #[inline]
+    pub fn at(&self, place: Place) -> Ref<'_, T> {
+        Ref::new(self.slot_at(place))
+    }
+
+    /// The item at a place that was just found, to be changed.
+    ///
+    /// # Panics
+    /// May panic if the table has been changed since.
+    #[inline]
+    pub fn at_mut(&mut self, place: Place) -> RefMut<'_, T> {
+        let Ref(item, _) = Ref::<T>::new(self.slot_at(place));
+        // SAFETY: the segment is one of the table's, and the index is below its capacity.
+        let slot = unsafe { place.segment.slots().add(place.index) };
+        RefMut { slot, item, table: PhantomData }
+    }
+
     /// The item with this hash for which `same` holds.
     #[inline]
     pub fn find(&self, hash: u64, same: impl FnMut(&T) -> bool) -> Option<Ref<'_, T>> {
-        self.find_slot(hash, same).map(|(segment, index)| Ref::new(segment.slot(index)))
+        self.place(hash, same).map(|place| Ref::new(place.segment.slot(place.index)))
     }
 
     /// The item with this hash for which `same` holds, to be changed.
     #[inline]
     pub fn find_mut(&mut self, hash: u64, same: impl FnMut(&T) -> bool) -> Option<RefMut<'_, T>> {
-        let (segment, index) = self.find_slot(hash, same)?;
-        let Ref(item, _) = Ref::<T>::new(segment.slot(index));
-        // SAFETY: the index is below the capacity.
-        let slot = unsafe { segment.slots().add(index) };
-        Some(RefMut { slot, item, table: PhantomData })
+        let place = self.place(hash, same)?;
+        Some(self.at_mut(place))
     }
 
     /// Asks the processor to bring in the line in which a search for `hash` starts.
@@ -239,7 +278,7 @@ impl<T: Item> Table<T> {
     /// Asks the processor to bring in the item that `hash` most likely means.
     #[inline]
     pub fn prefetch_item(&self, hash: u64) {
-        if let Some((segment, index)) = self.find_slot(hash, |_| true) {
+        if let Some(Place { segment, index, .. }) = self.place(hash, |_| true) {
             let item = (segment.slot(index) & POINTER_MASK) as *const u8;
             prefetch(item);
             // What is compared may lie in the next line: small items are not aligned to lines.
@@ -248,7 +287,7 @@ impl<T: Item> Table<T> {
     }
 
     /// Adds an item that is not there yet: the caller has looked.
-    pub fn insert(&mut self, hash: u64, item: T) {
+    pub fn insert(&mut self, hash: u64, item: T) -> Place {
         let pointer = item.into_raw().as_ptr() as u64;
         debug_assert_eq!(pointer & !POINTER_MASK, 0);
         if self.depth == 0 && self.root == 0 {
@@ -257,9 +296,9 @@ impl<T: Item> Table<T> {
         loop {
             let segment = self.directory()[self.directory_index(hash)];
             let full = segment.len() * 8 >= segment.capacity() * 7;
-            if !full && segment.insert(segment.hash16(hash) << 48 | pointer) {
+            if !full && let Some(index) = segment.insert(segment.hash16(hash) << 48 | pointer) {
                 self.len += 1;
-                return;
+                return Place { segment, index, hash };
             }
             self.grow(hash, segment);
         }
@@ -267,14 +306,23 @@ impl<T: Item> Table<T> {
 
     /// Takes out and returns the item with this hash for which `same` holds.
     pub fn remove(&mut self, hash: u64, same: impl FnMut(&T) -> bool) -> Option<T> {
-        let (segment, index) = self.find_slot(hash, same)?;
-        let Ref(item, _) = Ref::<T>::new(segment.slot(index));
+        let place = self.place(hash, same)?;
+        Some(self.remove_at(place))
+    }
+
+    /// Takes out and returns the item at a place that was just found.
+    ///
+    /// # Panics
+    /// May panic if the table has been changed since.
+    pub fn remove_at(&mut self, place: Place) -> T {
+        let Ref(item, _) = Ref::<T>::new(self.slot_at(place));
+        let Place { segment, index, hash } = place;
         segment.remove(index);
         self.len -= 1;
         if segment.capacity() > 32 && segment.len() * 4 < segment.capacity() {
             self.shrink(hash, segment);
         }
-        Some(ManuallyDrop::into_inner(item))
+        ManuallyDrop::into_inner(item)
     }
 
     /// Makes room in the segment of `hash`: a larger one, or two.
