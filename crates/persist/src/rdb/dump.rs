@@ -12,6 +12,7 @@ use super::decode::{Decoder, Limits};
 use super::encode::{Compression, Encoder};
 use super::error::Error;
 use super::format::{VERSION_WRITTEN, Version};
+use super::reader::Checksum;
 
 const FOOTER_BYTES: usize = 10;
 
@@ -30,16 +31,16 @@ pub fn seal(payload: &mut Vec<u8>) {
     payload.extend_from_slice(&crc.to_le_bytes());
 }
 
-/// The content of a payload whose footer is right: version and checksum. A checksum of 0 says that
-/// none was computed. FUNCTION DUMP's payloads have the same footer.
-pub fn opened(payload: &[u8]) -> Option<(Version, &[u8])> {
+/// The content of a payload whose footer is right: version and checksum. FUNCTION DUMP's payloads
+/// have the same footer.
+pub fn opened(payload: &[u8], verify: Checksum) -> Option<(Version, &[u8])> {
     let (content, footer) = payload.split_last_chunk::<FOOTER_BYTES>()?;
     let (version, crc) = footer.split_first_chunk::<2>()?;
     let version = Version::new(u32::from(u16::from_le_bytes(*version))).ok()?;
     let stated = u64::from_le_bytes(crc.try_into().ok()?);
     let checked = &payload[..content.len() + 2];
-    let is_right = stated == 0 || stated == checksum(CrcAlgorithm::Crc64Redis, checked);
-    is_right.then_some((version, content))
+    let is_right = || stated == checksum(CrcAlgorithm::Crc64Redis, checked);
+    (verify == Checksum::Ignore || is_right()).then_some((version, content))
 }
 
 /// Why a payload gave no value.
@@ -54,8 +55,8 @@ pub enum Refusal {
 }
 
 /// The value of a payload.
-pub fn restore(payload: &[u8], limits: Limits) -> Result<Value, Refusal> {
-    let (version, content) = opened(payload).ok_or(Refusal::Footer)?;
+pub fn restore(payload: &[u8], limits: Limits, verify: Checksum) -> Result<Value, Refusal> {
+    let (version, content) = opened(payload, verify).ok_or(Refusal::Footer)?;
     let mut cursor = Cursor::new(content, 0);
     let kind = cursor.reading("the type").byte().map_err(Refusal::Content)?;
     let value = Decoder::new(limits, version).value(kind, &mut cursor).map_err(Refusal::Content)?;
@@ -68,27 +69,25 @@ pub fn restore(payload: &[u8], limits: Limits) -> Result<Value, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-
-    fn hello() -> Value {
-        Value::Bytes(Arc::new(b"hello".to_vec()))
+    fn restored(payload: &[u8], verify: Checksum) -> Result<Value, Refusal> {
+        restore(payload, Limits::default(), verify)
     }
 
     #[test]
     fn a_payload_is_what_redis_makes() {
         let payload = dump(ValueRef::Bytes(b"hello"), Compression::Lzf);
         assert_eq!(payload[..8], *b"\x00\x05hello\x0a");
-        let Ok(Value::Bytes(bytes)) = restore(&payload, Limits::default()) else { panic!() };
-        let Value::Bytes(expected) = hello() else { panic!() };
-        assert_eq!(bytes, expected);
-        let mut without = payload.clone();
-        without[9..].fill(0);
-        assert!(restore(&without, Limits::default()).is_ok(), "no checksum");
+        let Ok(Value::Bytes(bytes)) = restored(&payload, Checksum::Verify) else { panic!() };
+        assert_eq!(**bytes, *b"hello");
         for at in 0..payload.len() {
             let mut wrong = payload.clone();
             wrong[at] ^= 0x40;
-            assert!(restore(&wrong, Limits::default()).is_err(), "{at}");
-            assert!(restore(&payload[..at], Limits::default()).is_err());
+            assert!(restored(&wrong, Checksum::Verify).is_err(), "{at}");
+            assert!(restored(&payload[..at], Checksum::Verify).is_err());
         }
+        let mut without = payload.clone();
+        without[9..].fill(0);
+        assert!(matches!(restored(&without, Checksum::Verify), Err(Refusal::Footer)));
+        assert!(restored(&without, Checksum::Ignore).is_ok());
     }
 }

@@ -165,8 +165,8 @@ impl<'a> Worker<'a> {
             let result = {
                 let mut framer = framer.lock().expect("no thread panicked");
                 let result = framer.batch(&mut batch);
-                for note in std::mem::take(&mut framer.notes) {
-                    self.note(note, framer.offset())?;
+                for (offset, note) in std::mem::take(&mut framer.notes) {
+                    self.note(note, offset)?;
                 }
                 progress.bytes.store(framer.offset(), Ordering::Relaxed);
                 result

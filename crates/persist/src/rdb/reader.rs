@@ -41,6 +41,8 @@ pub enum Use {
 /// Where an entry lies in its batch, and what is known without decoding it.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
+    /// Where it begins, with its time to live, in bytes from the batch's start.
+    pub start: usize,
     /// Where its key begins, in bytes from the batch's start.
     pub key_at: usize,
     /// Where its value ends.
@@ -79,6 +81,8 @@ pub enum Note {
 pub struct Batch {
     bytes: Vec<u8>,
     base: u64,
+    /// Whether the opcode of the file's end is the last byte.
+    has_end: bool,
     /// The entries.
     pub frames: Vec<Frame>,
     /// The file's version.
@@ -88,11 +92,21 @@ pub struct Batch {
 impl Default for Batch {
     fn default() -> Self {
         let version = Version { number: format::VERSION_WRITTEN };
-        Batch { bytes: Vec::new(), base: 0, frames: Vec::new(), version }
+        Batch { bytes: Vec::new(), base: 0, has_end: false, frames: Vec::new(), version }
     }
 }
 
 impl Batch {
+    /// Where the batch ends in the file, without the opcode of the file's end.
+    pub fn sound_end(&self) -> u64 {
+        self.base + self.bytes.len() as u64 - u64::from(self.has_end)
+    }
+
+    /// Where a place in the batch lies in the file.
+    pub fn offset(&self, at: usize) -> u64 {
+        self.base + at as u64
+    }
+
     /// A cursor at a frame's key that ends with its value.
     #[inline]
     pub fn cursor(&self, frame: &Frame) -> Cursor<'_> {
@@ -122,8 +136,8 @@ pub struct Framer<R> {
     digest: Option<Digest>,
     version: Version,
     db: usize,
-    /// What was found beside entries since they were last taken out.
-    pub notes: Vec<Note>,
+    /// What was found beside entries since they were last taken out, each with its offset.
+    pub notes: Vec<(u64, Note)>,
 }
 
 /// What comes before an entry's key.
@@ -179,6 +193,34 @@ impl<R: Read> Framer<R> {
         self.base
     }
 
+    /// Whether the file's end was found, if not its checksum.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// The database that was selected last.
+    pub fn db(&self) -> usize {
+        self.db
+    }
+
+    /// After an error: the key and the type of the entry that could not be read, if that can be
+    /// told.
+    pub fn broken_key(&self) -> Option<(Vec<u8>, u8)> {
+        let mut cursor = Cursor::new(&self.chunk, self.base);
+        loop {
+            match cursor.byte().ok()? {
+                format::OP_EXPIRETIME_MS => drop(cursor.take(8).ok()?),
+                format::OP_EXPIRETIME => drop(cursor.take(4).ok()?),
+                format::OP_IDLE => drop(cursor.length().ok()?),
+                format::OP_FREQ => drop(cursor.byte().ok()?),
+                kind if kind <= format::HASH_LISTPACK_EX => {
+                    return Some((cursor.string(&mut Scratch::default()).ok()?.to_vec(), kind));
+                }
+                _ => return None,
+            }
+        }
+    }
+
     /// Reads until the chunk has at least `wanted` bytes, or a chunk's worth, or the source ends.
     fn fill(&mut self, wanted: usize) -> Result<(), Error> {
         let wanted = wanted.max(CHUNK_BYTES);
@@ -213,6 +255,8 @@ impl<R: Read> Framer<R> {
     pub fn batch(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         batch.frames.clear();
         batch.bytes.clear();
+        batch.has_end = false;
+        batch.base = self.base;
         batch.version = self.version;
         let mut room = CHUNK_BYTES;
         while !self.is_done {
@@ -245,15 +289,15 @@ impl<R: Read> Framer<R> {
         let mut sound = 0;
         let mut outcome = Ok(());
         while outcome.is_ok() && cursor.left() > 0 {
-            let step = step(&mut cursor, self.version, self.db);
-            match step {
+            let offset = cursor.offset();
+            match step(&mut cursor, self.version, self.db) {
                 Ok(Step::End) => {
                     self.is_done = true;
                     sound = cursor.position();
                     break;
                 }
                 Ok(Step::Entry(frame)) => batch.frames.push(frame),
-                Ok(Step::Note(note)) => self.notes.push(note),
+                Ok(Step::Note(note)) => self.notes.push((offset, note)),
                 Ok(Step::Select(db)) => self.db = db,
                 Ok(Step::Nothing) => {}
                 Err(error) => outcome = Err(error),
@@ -267,6 +311,7 @@ impl<R: Read> Framer<R> {
             outcome = Err(ended.error(Why::Short(1)));
         }
         batch.base = self.base;
+        batch.has_end = self.is_done;
         let mut bytes = std::mem::take(&mut batch.bytes);
         self.give(sound, &mut bytes);
         batch.bytes = bytes;
@@ -305,6 +350,7 @@ impl<R: Read> Framer<R> {
 
 /// Reads one thing: an entry, or one of the opcodes between entries.
 fn step(cursor: &mut Cursor<'_>, version: Version, db: usize) -> Result<Step, Error> {
+    let start = cursor.position();
     let mut head = Head::default();
     let mut is_entry = false;
     loop {
@@ -336,7 +382,7 @@ fn step(cursor: &mut Cursor<'_>, version: Version, db: usize) -> Result<Step, Er
                 return Err(at.error(Why::Refused(format!("{what} cannot be read"))));
             }
             format::OP_SLOT_INFO..=format::OP_EOF => return opcode(code, cursor, db),
-            kind => return entry(kind, head, cursor, version, db),
+            kind => return entry(kind, start, head, cursor, version, db),
         }
         is_entry = true;
     }
@@ -389,6 +435,7 @@ fn opcode(code: u8, cursor: &mut Cursor<'_>, db: usize) -> Result<Step, Error> {
 
 fn entry(
     kind: u8,
+    start: usize,
     head: Head,
     cursor: &mut Cursor<'_>,
     version: Version,
@@ -402,7 +449,7 @@ fn entry(
     cursor.reading("a key").skip_text()?;
     skip_value(kind, version, cursor)?;
     let (expire_at, last_use) = (head.expire_at, head.last_use);
-    Ok(Step::Entry(Frame { key_at, end: cursor.position(), kind, db, expire_at, last_use }))
+    Ok(Step::Entry(Frame { start, key_at, end: cursor.position(), kind, db, expire_at, last_use }))
 }
 
 /// An entry by itself.
@@ -460,7 +507,7 @@ impl<R: Read> Reader<R> {
     pub fn next(&mut self) -> Result<Option<Item>, Error> {
         loop {
             if !self.framer.notes.is_empty() {
-                return Ok(Some(Item::Note(self.framer.notes.remove(0))));
+                return Ok(Some(Item::Note(self.framer.notes.remove(0).1)));
             }
             if let Some(frame) = self.batch.frames.get(self.next) {
                 self.next += 1;

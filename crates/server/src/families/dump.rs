@@ -4,6 +4,8 @@
 //! payload can give an error, and nothing else but a sound value. It is logged with its time to
 //! live as a point in time, so that a replay later means the same.
 
+use std::sync::atomic::Ordering;
+
 use commands::command::{
     Command, DANGEROUS, DENY_OOM, Family, Group, OW, READONLY, RO, WRITE, first,
 };
@@ -15,6 +17,7 @@ use keyspace::effects::class;
 use persist::rdb::decode::Limits;
 use persist::rdb::dump::{self, Refusal};
 use persist::rdb::encode::Compression;
+use persist::rdb::reader::Checksum;
 use resp::Args;
 
 use crate::hub::Hub;
@@ -116,7 +119,12 @@ fn restore(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let at = at.ok_or_else(|| Error::invalid_expire(cx.command_name()))?;
     let expire_at = (ttl != 0).then_some(at);
     let limits = Limits::of(&cx.keys.space().settings);
-    let value = dump::restore(args.word(3), limits).map_err(|refusal| match refusal {
+    let verify = if Hub::of(cx.host).shared.skips_checksums.load(Ordering::Relaxed) {
+        Checksum::Ignore
+    } else {
+        Checksum::Verify
+    };
+    let value = dump::restore(args.word(3), limits, verify).map_err(|refusal| match refusal {
         Refusal::Footer => Error::text("ERR DUMP payload version or checksum are wrong"),
         Refusal::Content(error) => {
             tracing::warn!("RESTORE of a damaged payload: {error}");
