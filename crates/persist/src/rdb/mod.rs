@@ -17,6 +17,7 @@
 //! | `decode`, `stream_form`, `ziplist` | bytes to a value, every byte checked |
 //! | `skip` | where a value ends, without building it |
 //! | `writer`, `reader` | whole files |
+//! | `snapshot` | the keyspace at one instant to a file |
 //! | `load` | a whole file into a keyspace, on several threads |
 //! | `dump` | one value with a footer |
 //! | `check` | what is wrong with a file, and what of it is sound |
@@ -37,6 +38,7 @@ pub mod load;
 pub mod lzf;
 pub mod reader;
 pub mod skip;
+pub mod snapshot;
 pub mod writer;
 mod ziplist;
 

@@ -119,7 +119,7 @@ fn restore(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let at = at.ok_or_else(|| Error::invalid_expire(cx.command_name()))?;
     let expire_at = (ttl != 0).then_some(at);
     let limits = Limits::of(&cx.keys.space().settings);
-    let verify = if Hub::of(cx.host).shared.skips_checksums.load(Ordering::Relaxed) {
+    let verify = if Hub::of(cx.host).shared.persistence.skips_checksums.load(Ordering::Relaxed) {
         Checksum::Ignore
     } else {
         Checksum::Verify
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn restore_says_what_is_wrong() {
-        let mut server = Server::new(&[]);
+        let mut server = Server::new(&[("enable-debug-command", "yes")]);
         server.check(&[
             ("DUMP none", "$-1"),
             ("SET k v", "+OK"),
@@ -192,7 +192,8 @@ mod tests {
             ("RESTORE k 0 x IDLETIME -1", "-ERR Invalid IDLETIME value, must be >= 0"),
             ("RESTORE k 0 x FREQ 256", "-ERR Invalid FREQ value, must be >= 0 and <= 255"),
             ("RESTORE k 0 x FREQ 1 IDLETIME 1", "-ERR syntax error"),
-            // A set of one member whose intset has none, without a checksum.
+            ("DEBUG SET-SKIP-CHECKSUM-VALIDATION 1", "+OK"),
+            // A set of one member whose intset has none.
             (
                 "RESTORE e 0 \"\\x0b\\x08\\x02\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x0a\\x00\
                  \\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\"",
