@@ -14,6 +14,7 @@ use crate::command::Flags;
 use crate::error::Error;
 use crate::log::Records;
 use crate::registry::Entry;
+use crate::widen::ScriptLocks;
 
 /// The server around the engine, as the engine needs it. Families of the server's own crate get
 /// at their server by casting it down.
@@ -92,12 +93,35 @@ pub struct Multi {
     pub flags: Flags,
 }
 
+/// What a blocked client waits for to happen to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// The key holds this type, and something in it to be taken.
+    Filled(Kind),
+    /// A value of this type has grown: who reads takes nothing from others.
+    Grown(Kind),
+    /// That, or the key has gone or holds another type, which ends the wait with an error.
+    GrownOrGone(Kind),
+}
+
+impl Wake {
+    /// Whether a key that holds `found` is ready.
+    pub fn is_ready(self, found: Option<Kind>) -> bool {
+        match self {
+            Wake::Filled(kind) | Wake::Grown(kind) => found == Some(kind),
+            Wake::GrownOrGone(_) => true,
+        }
+    }
+}
+
 /// What a blocking command asks for when there is nothing to serve.
 pub struct Block {
     /// The keys to wait for, in order.
     pub keys: Vec<Vec<u8>>,
-    /// The type that makes a key ready.
-    pub kind: Kind,
+    /// What makes a key ready.
+    pub wake: Wake,
+    /// The words to run again, if they are not those that were sent.
+    pub words: Option<OwnedArgs>,
     /// When it times out, in milliseconds since 1970; `None` = never.
     pub deadline_ms: Option<i64>,
     /// Writes the reply at the timeout.
@@ -195,6 +219,8 @@ pub struct Context<'a> {
     pub entry: &'a Entry,
     /// What it leaves for the commit log.
     pub log: Records,
+    /// The script that runs it, if one does.
+    pub script: Option<ScriptLocks<'a>>,
 }
 
 impl<'a> Context<'a> {
@@ -208,7 +234,7 @@ impl<'a> Context<'a> {
         core: &'a crate::engine::Core,
         entry: &'a Entry,
     ) -> Context<'a> {
-        Context { keys, out, session, host, core, entry, log: Records::default() }
+        Context { keys, out, session, host, core, entry, log: Records::default(), script: None }
     }
 
     /// The name of the running command in lower case, as error texts have it.
@@ -240,11 +266,29 @@ impl<'a> Context<'a> {
         timeout_ms: i64,
         on_timeout: fn(&mut Writer),
     ) {
+        self.wait(Waits { wake: Wake::Filled(kind), timeout_ms, on_timeout, words: None }, keys);
+    }
+
+    /// As [`Context::block`], with everything said.
+    pub fn wait<'k>(&mut self, waits: Waits, keys: impl IntoIterator<Item = &'k [u8]>) {
+        let Waits { wake, timeout_ms, on_timeout, words } = waits;
         if self.session.in_exec {
             return on_timeout(self.out);
         }
         let keys: Vec<Vec<u8>> = keys.into_iter().map(<[u8]>::to_vec).collect();
         let deadline_ms = (timeout_ms > 0).then(|| self.keys.now_ms() + timeout_ms);
-        self.session.block = Some(Block { keys, kind, deadline_ms, on_timeout });
+        self.session.block = Some(Block { keys, wake, words, deadline_ms, on_timeout });
     }
+}
+
+/// How a command waits; see [`Block`].
+pub struct Waits {
+    /// What for.
+    pub wake: Wake,
+    /// How long, in milliseconds; 0 = for ever.
+    pub timeout_ms: i64,
+    /// Writes the reply at the timeout.
+    pub on_timeout: fn(&mut Writer),
+    /// The words to run again, if they are not those that were sent.
+    pub words: Option<OwnedArgs>,
 }

@@ -18,8 +18,8 @@ use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
-use crate::command::{ALL_KEYS, BLOCKING, TRANSACTION, VISITS_ALL};
-use crate::context::{Blocked, Context, Deliver, Host, Session};
+use crate::command::{ALL_KEYS, BLOCKING, SCRIPT, TRANSACTION, VISITS_ALL};
+use crate::context::{Blocked, Context, Deliver, Host, Session, Wake};
 use crate::error::Error;
 use crate::log::Records;
 use crate::registry::{Entry, Registry, each_key};
@@ -44,7 +44,7 @@ struct Task {
     entry: usize,
     db: usize,
     resp3: bool,
-    kind: keyspace::value::Kind,
+    wake: Wake,
     deliver: Deliver,
 }
 
@@ -71,7 +71,8 @@ pub struct Turn<'a> {
     pub host: &'a mut dyn Host,
 }
 
-fn locks_of(entry: &Entry, args: Args<'_>, set: &mut ShardSet) {
+/// The shards of the keys that a command declares.
+pub fn locks_of(entry: &Entry, args: Args<'_>, set: &mut ShardSet) {
     let command = &entry.command;
     if command.flags.has(ALL_KEYS) || command.wants_all_keys.is_some_and(|wants| wants(args)) {
         *set = ShardSet::ALL;
@@ -323,7 +324,7 @@ impl<'a> Turn<'a> {
         for (index, owned) in &multi.queue {
             let entry = &core.registry.entries()[*index];
             locks_of(entry, owned.args(), &mut set);
-            if entry.command.flags.has(VISITS_ALL) {
+            if entry.command.flags.has(VISITS_ALL) || entry.command.flags.has(SCRIPT) {
                 // Taking shards one by one while holding others could wait for ever.
                 set = ShardSet::ALL;
             }
@@ -435,9 +436,14 @@ impl<'a> Turn<'a> {
             keys.space().commit(log.batch());
         }
         announce(&mut keys, self.host);
-        let effects = std::mem::take(&mut keys.effects);
+        let mut effects = std::mem::take(&mut keys.effects);
         drop(keys);
+        // Whoever reads a group's stream learns that it has gone.
+        let ready = std::mem::take(&mut effects.ready);
         self.host.settle(session, out, effects);
+        if !ready.is_empty() {
+            self.serve_deferred(session, out, ready);
+        }
     }
 }
 
@@ -470,14 +476,15 @@ fn prefetch_elements<'i>(keys: &Keys<'_>, entries: &[&Entry], command: impl Fn(u
     }
 }
 
-/// Runs one command under the locks it needs, between the host's calls.
+/// Runs one command under the locks it needs, between the host's calls; true if it failed.
 #[inline]
-fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) {
+pub(crate) fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
     cx.keys.select(cx.session.db);
     cx.keys.touch = !cx.session.no_touch;
     cx.host.begin(cx.session, entry, args);
     let failed = run_handler(cx, entry, args);
     cx.host.end(cx.session, entry, args, failed);
+    failed
 }
 
 /// Runs one command's handler: its reply, its log record. True if it failed.
@@ -563,19 +570,19 @@ fn log_expired(keys: &mut Keys<'_>, log: &mut Records) {
 
 /// Puts the client in line if its command asked for it.
 fn start_wait(cx: &mut Context<'_>, entry: &Entry, args: Args<'_>) {
-    let Some(block) = cx.session.block.take() else { return };
+    let Some(mut block) = cx.session.block.take() else { return };
     let task = Task {
-        args: args.to_owned(),
+        args: block.words.take().unwrap_or_else(|| args.to_owned()),
         entry: entry.index,
         db: cx.session.db,
         resp3: cx.session.resp3,
-        kind: block.kind,
+        wake: block.wake,
         deliver: cx.host.deliverer(cx.session),
     };
     let waiter = Waiter::new(cx.session.id, Box::new(task));
     for key in &block.keys {
         // It queued behind others though there may be something to take: have the line looked at.
-        if cx.keys.kind(key) == Some(block.kind) {
+        if matches!(block.wake, Wake::Filled(kind) if cx.keys.kind(key) == Some(kind)) {
             cx.keys.effects.ready.push((cx.session.db, key.clone()));
         }
         cx.keys.wait_for(key, Arc::clone(&waiter));
@@ -595,7 +602,7 @@ fn serve(cx: &mut Context<'_>, deferred: &mut Vec<(usize, Vec<u8>)>) {
         for waiter in cx.keys.waiters(&key) {
             let Some(task) = waiter.task.downcast_ref::<Task>() else { continue };
             cx.keys.select(db);
-            if cx.keys.kind(&key) != Some(task.kind) {
+            if !task.wake.is_ready(cx.keys.kind(&key)) {
                 continue;
             }
             let entry = &cx.core.registry.entries()[task.entry];
@@ -632,14 +639,14 @@ fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: 
     cx.entry = was;
     std::mem::swap(cx.out, &mut out);
     std::mem::swap(cx.session, &mut session);
+    if cx.keys.space().is_logging() {
+        log(cx, task.db, task.args.args(), dirty);
+    }
     if session.block.is_some() {
         return waiter.give_up();
     }
     if let Err(error) = result {
         out.error(error.message());
-    }
-    if cx.keys.space().is_logging() {
-        log(cx, task.db, task.args.args(), dirty);
     }
     waiter.end();
     (task.deliver)(out);

@@ -31,9 +31,11 @@ pub mod registry;
 pub mod scan;
 pub mod set;
 pub mod sort;
+pub mod stream;
 pub mod string;
 pub mod testing;
 pub mod transactions;
+pub mod widen;
 pub mod words;
 pub mod zset;
 
@@ -46,6 +48,7 @@ pub const FAMILIES: &[Family] = &[
     set::FAMILY,
     hash::FAMILY,
     zset::FAMILY,
+    stream::FAMILY,
     geo::FAMILY,
     hyperloglog::FAMILY,
     keys::FAMILY,

@@ -4,6 +4,7 @@ mod allocator;
 mod cli;
 mod log;
 mod metrics;
+mod pages;
 mod serve;
 mod serve_help;
 mod systemd;
@@ -42,6 +43,18 @@ enum Command {
     Cli(cli::CliArgs),
     /// Measure servers side by side: forebay bench kv | pipeline
     Bench(bench::BenchArgs),
+    /// Look at a configuration: forebay config check | print
+    Config(pages::ConfigArgs),
+    /// Print a shell's completions: forebay completions bash | elvish | fish | powershell | zsh
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page: forebay man | man -l -
+    Man,
+    /// Print docs/commands.md
+    #[command(hide = true)]
+    Commands,
 }
 
 /// A command's words as the table has them, for the hints of `forebay cli`.
@@ -51,11 +64,22 @@ fn usage_of(name: &str) -> Option<String> {
     rows.find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.usage.to_string())
 }
 
+fn run(command: Command) -> ExitCode {
+    let program = <Arguments as clap::CommandFactory>::command;
+    match command {
+        Command::Serve => serve::run(&[], serve::Name::Forebay),
+        Command::Cli(args) => cli::run(args, usage_of),
+        Command::Bench(args) => bench::run(args),
+        Command::Config(args) => pages::config(args),
+        Command::Completions { shell } => pages::completions(program(), shell),
+        Command::Man => pages::manual(program()),
+        Command::Commands => pages::written(pages::commands()),
+    }
+}
+
 fn parse() -> ExitCode {
     match <Arguments as clap::Parser>::try_parse() {
-        Ok(Arguments { command: Command::Serve }) => serve::run(&[], serve::Name::Forebay),
-        Ok(Arguments { command: Command::Cli(args) }) => cli::run(args, usage_of),
-        Ok(Arguments { command: Command::Bench(args) }) => bench::run(args),
+        Ok(Arguments { command }) => run(command),
         Err(error) if error.use_stderr() => {
             eprintln!("{}", bench::usage_line(&error));
             ExitCode::from(bench::options::EXIT_USAGE)

@@ -14,6 +14,7 @@ pub mod random;
 pub mod raw;
 pub mod settings;
 pub mod types;
+mod undo;
 pub mod value;
 pub mod waiting;
 mod whole;

@@ -4,9 +4,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::effects::Freeing;
 use crate::types::hash::HashLimits;
 use crate::types::list::ListLimits;
 use crate::types::set::SetLimits;
+use crate::types::stream::StreamLimits;
 use crate::types::zset::ZsetLimits;
 
 /// The eviction policies of `maxmemory-policy`.
@@ -75,8 +77,13 @@ pub struct Settings {
     pub set_max_listpack_value: AtomicUsize,
     pub zset_max_listpack_entries: AtomicUsize,
     pub zset_max_listpack_value: AtomicUsize,
+    pub stream_node_max_bytes: AtomicUsize,
+    pub stream_node_max_entries: AtomicUsize,
     pub hll_sparse_max_bytes: AtomicUsize,
     pub proto_max_bulk_len: AtomicU64,
+    pub lazyfree_lazy_eviction: AtomicBool,
+    pub lazyfree_lazy_expire: AtomicBool,
+    pub lazyfree_lazy_server_del: AtomicBool,
     pub lazyfree_lazy_user_del: AtomicBool,
     pub lazyfree_lazy_user_flush: AtomicBool,
 }
@@ -99,12 +106,22 @@ impl Default for Settings {
             set_max_listpack_value: AtomicUsize::new(64),
             zset_max_listpack_entries: AtomicUsize::new(128),
             zset_max_listpack_value: AtomicUsize::new(64),
+            stream_node_max_bytes: AtomicUsize::new(4096),
+            stream_node_max_entries: AtomicUsize::new(100),
             hll_sparse_max_bytes: AtomicUsize::new(3000),
             proto_max_bulk_len: AtomicU64::new(512 << 20),
+            lazyfree_lazy_eviction: AtomicBool::new(false),
+            lazyfree_lazy_expire: AtomicBool::new(false),
+            lazyfree_lazy_server_del: AtomicBool::new(false),
             lazyfree_lazy_user_del: AtomicBool::new(false),
             lazyfree_lazy_user_flush: AtomicBool::new(false),
         }
     }
+}
+
+/// Who frees, as one of the `lazyfree-lazy-*` options says.
+pub fn freeing(option: &AtomicBool) -> Freeing {
+    if option.load(Ordering::Relaxed) { Freeing::Background } else { Freeing::Here }
 }
 
 impl Settings {
@@ -148,5 +165,13 @@ impl Settings {
     /// Limit of a list's node: bytes by class (-1 to -5) or entries (positive), as in Redis.
     pub fn list_limits(&self) -> ListLimits {
         ListLimits { listpack_size: self.list_max_listpack_size.load(Ordering::Relaxed) }
+    }
+
+    /// Limits of a stream's blocks; 0 = none.
+    pub fn stream_limits(&self) -> StreamLimits {
+        StreamLimits {
+            node_bytes: self.stream_node_max_bytes.load(Ordering::Relaxed),
+            node_entries: self.stream_node_max_entries.load(Ordering::Relaxed),
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
+use crate::types::stream::Stream;
 use crate::types::zset::Zset;
 
 /// The type of a value as TYPE and SCAN name it.
@@ -20,6 +21,8 @@ pub enum Kind {
     Zset,
     /// A map from field to byte string.
     Hash,
+    /// A log of entries with consumer groups.
+    Stream,
 }
 
 impl Kind {
@@ -31,6 +34,7 @@ impl Kind {
             Kind::Set => "set",
             Kind::Zset => "zset",
             Kind::Hash => "hash",
+            Kind::Stream => "stream",
         }
     }
 }
@@ -50,6 +54,8 @@ pub enum Value {
     Hash(Hash),
     /// A sorted set.
     Zset(Zset),
+    /// A stream.
+    Stream(Stream),
 }
 
 /// A key's value, to be read.
@@ -69,6 +75,8 @@ pub enum ValueRef<'a> {
     Hash(&'a Hash),
     /// A sorted set.
     Zset(&'a Zset),
+    /// A stream.
+    Stream(&'a Stream),
 }
 
 impl ValueRef<'_> {
@@ -80,6 +88,7 @@ impl ValueRef<'_> {
             ValueRef::Set(set) => set.len(),
             ValueRef::Hash(hash) => hash.len(),
             ValueRef::Zset(zset) => zset.len(),
+            ValueRef::Stream(stream) => stream.len(),
         }
     }
 
@@ -121,4 +130,6 @@ pub enum ValueMut<'a> {
     Hash(&'a mut Hash),
     /// A sorted set.
     Zset(&'a mut Zset),
+    /// A stream.
+    Stream(&'a mut Stream),
 }

@@ -7,4 +7,4 @@ pub mod request;
 pub mod writer;
 
 pub use request::{Args, OwnedArgs, Parser, Requests, write_request};
-pub use writer::Writer;
+pub use writer::{Later, Writer};

@@ -532,8 +532,8 @@ impl Host for Hub {
     }
 
     fn settle(&mut self, _: &mut Session, _: &mut Writer, mut effects: Effects) {
-        if effects.frees_lazily && !effects.garbage.is_empty() {
-            self.shared.free_later(std::mem::take(&mut effects.garbage));
+        if !effects.background.is_empty() {
+            self.shared.free_later(std::mem::take(&mut effects.background));
         }
     }
 

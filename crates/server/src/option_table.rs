@@ -40,7 +40,7 @@ table! {
     "unixsocketperm": Octal(0o777), "0", Start,
         "Permissions of the unix socket, in octal; 0 = as the umask has it.";
     "protected-mode": Bool, "yes", Always, "Without a password, serve loopback clients only.";
-    "tcp-backlog": Int(0, INT), "511", NoEffect, "Connections that may wait to be accepted; 1024.";
+    "tcp-backlog": Int(0, INT), "511", Start, "Connections that may wait to be accepted.";
     "tcp-keepalive": Int(0, INT), "300", Always, "Seconds between keep-alive probes, 0 = none.";
     "maxclients": Int(1, 1_000_000), "10000", Always, "Clients at most.";
     "timeout": Int(0, INT), "0", Always, "Seconds until an idle client is closed, 0 = never.";
@@ -157,17 +157,17 @@ table! {
     "maxmemory-samples": Int(1, 64), "5", Always, "Keys compared to find one to evict.";
     "maxmemory-eviction-tenacity": Int(0, 100), "10", NoEffect,
         "How long eviction may hold up a command.";
-    "maxmemory-clients": Percent(0, BIG), "0", NoEffect,
-        "Bytes that all clients' buffers may take, or percents of maxmemory.";
+    "maxmemory-clients": Percent(0, BIG), "0", Always,
+        "Bytes that all clients' buffers may take, or percents of maxmemory; then the largest go.";
     "lfu-log-factor": Int(0, INT), "10", Always, "How slowly the counter of uses grows.";
     "lfu-decay-time": Int(0, INT), "1", Always,
         "Minutes after which the counter of uses shrinks by one.";
     "lazyfree-lazy-user-del": Bool, "no", Always, "DEL frees in the background, as UNLINK does.";
     "lazyfree-lazy-user-flush": Bool, "no", Always,
         "FLUSHALL and FLUSHDB free in the background unless told otherwise.";
-    "lazyfree-lazy-eviction": Bool, "no", NoEffect, "Evicted values are freed in the background.";
-    "lazyfree-lazy-expire": Bool, "no", NoEffect, "Expired values are freed in the background.";
-    "lazyfree-lazy-server-del": Bool, "no", NoEffect,
+    "lazyfree-lazy-eviction": Bool, "no", Always, "Evicted values are freed in the background.";
+    "lazyfree-lazy-expire": Bool, "no", Always, "Expired values are freed in the background.";
+    "lazyfree-lazy-server-del": Bool, "no", Always,
         "Overwritten values are freed in the background.";
     "replica-lazy-flush" | "slave-lazy-flush": Bool, "no", NoEffect,
         "A replica frees its old data in the background.";
@@ -217,8 +217,8 @@ table! {
         "Bytes of a member there, at most.";
     "hll-sparse-max-bytes": Bytes(0, BIG), "3000", Always,
         "Bytes of a HyperLogLog's sparse form, at most.";
-    "stream-node-max-bytes": Bytes(0, BIG), "4096", NoEffect, "Bytes of a stream's node, at most.";
-    "stream-node-max-entries": Int(0, BIG), "100", NoEffect, "Entries of a stream's node, at most.";
+    "stream-node-max-bytes": Bytes(0, BIG), "4096", Always, "Bytes of a stream's node, at most.";
+    "stream-node-max-entries": Int(0, BIG), "100", Always, "Entries of a stream's node, at most.";
 }
 "Slow log and latency" {
     "slowlog-log-slower-than": Int(-1, BIG), "10000", Always,

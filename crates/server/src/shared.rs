@@ -27,6 +27,9 @@ pub struct Counts {
     pub reads: AtomicU64,
     pub writes: AtomicU64,
     pub errors: AtomicU64,
+    pub evicted_clients: AtomicU64,
+    /// Bytes that this thread's clients take.
+    pub clients_memory: AtomicU64,
     pub clients: AtomicUsize,
     pub blocked: AtomicUsize,
     pub calls: Box<[AtomicU64]>,
@@ -53,7 +56,7 @@ impl Counts {
     /// Sets all to zero (CONFIG RESETSTAT).
     pub fn reset(&self) {
         let all = [&self.commands, &self.connections, &self.input_bytes, &self.output_bytes];
-        let more = [&self.reads, &self.writes, &self.errors];
+        let more = [&self.reads, &self.writes, &self.errors, &self.evicted_clients];
         let tables = [&self.calls, &self.nanoseconds, &self.rejected, &self.failed];
         let tables = tables.into_iter().flat_map(|table| table.iter());
         all.into_iter()

@@ -80,6 +80,7 @@ fn open(options: &Options) -> io::Result<(Listeners, Vec<String>)> {
         listeners.open_unix(&path, u32::from_str_radix(&mode, 8).ok().filter(|mode| *mode != 0))?;
         addresses.push(format!("{path} (RESP)"));
     }
+    listeners.set_backlog(options.number(const { index_of("tcp-backlog") }));
     Ok((listeners, addresses))
 }
 

@@ -128,6 +128,7 @@ impl Worker {
             }
             self.hub.now_ms = now_ms();
             self.take_events(&events);
+            self.evict_clients();
             for index in std::mem::take(&mut self.unfinished) {
                 self.readable(index);
             }
@@ -287,6 +288,7 @@ impl Worker {
         self.end_hold(&mut connection);
         shared.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&id);
         shared.counts[self.hub.thread].clients.fetch_sub(1, Ordering::Relaxed);
+        self.count_memory(&connection.peer.client, 0);
         self.by_id.remove(&id);
         self.free.push(index);
     }
@@ -528,6 +530,7 @@ impl Worker {
         let timeout_ms = shared.options.number(const { index_of("timeout") }) * 1000;
         for index in 0..self.connections.len() {
             let Some(mut connection) = self.connections[index].take() else { continue };
+            self.measure_memory(&connection);
             let client = &connection.peer.client;
             client.input_bytes.store(connection.input_bytes() as u64, Ordering::Relaxed);
             let idle_ms = self.hub.now_ms - client.last_ms.load(Ordering::Relaxed);

@@ -154,6 +154,7 @@ impl Server {
             Some(ValueRef::Set(set)) => set.encoding(),
             Some(ValueRef::Hash(hash)) => hash.encoding(),
             Some(ValueRef::Zset(set)) => set.encoding(),
+            Some(ValueRef::Stream(_)) => "stream",
             _ => "none",
         }
     }

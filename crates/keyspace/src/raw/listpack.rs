@@ -223,6 +223,16 @@ impl<'a> Encoded<'a> {
         out[len..].write_copy_of_slice(&backlen[..backlen_size(len)]);
     }
 
+    /// Writes the element behind what `out` holds.
+    #[inline]
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        let head_len = usize::from(self.head_len);
+        let len = head_len + self.data.len();
+        out.extend_from_slice(&self.head[..head_len]);
+        out.extend_from_slice(self.data);
+        out.extend_from_slice(&backlen(len)[..backlen_size(len)]);
+    }
+
     /// Whether the element at the start of `bytes` is this one.
     #[inline]
     fn is_at(&self, bytes: &[u8]) -> bool {
@@ -476,6 +486,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         #[test]
         fn every_integer_reads_back(number in any::<i64>(), shift in 0..64) {
             let number: i64 = number >> shift;

@@ -10,6 +10,7 @@ pub mod intset;
 pub mod list;
 pub mod nodes;
 pub mod set;
+pub mod stream;
 pub mod zset;
 
 use crate::raw::table::{Item, Table};

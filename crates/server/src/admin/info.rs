@@ -239,7 +239,8 @@ fn memory(page: &mut Page<'_>) {
     page.ratio("mem_fragmentation_ratio", rss, used);
     page.field("mem_fragmentation_bytes", rss as i64 - used as i64);
     page.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog"]);
-    page.zeros(&["mem_total_replication_buffers", "mem_clients_slaves", "mem_clients_normal"]);
+    page.zeros(&["mem_total_replication_buffers", "mem_clients_slaves"]);
+    page.field("mem_clients_normal", page.total(|counts| &counts.clients_memory));
     page.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
     page.field("mem_allocator", sys::allocator_name());
     page.zeros(&["active_defrag_running"]);
@@ -283,7 +284,8 @@ fn stats(page: &mut Page<'_>) {
     page.zeros(&["expired_time_cap_reached_count", "expire_cycle_cpu_milliseconds"]);
     expire_lag(page, expired);
     page.field("evicted_keys", space.total(|tally| &tally.evicted));
-    page.zeros(&["evicted_clients", "total_eviction_exceeded_time"]);
+    page.field("evicted_clients", page.total(|counts| &counts.evicted_clients));
+    page.zeros(&["total_eviction_exceeded_time"]);
     page.zeros(&["current_eviction_exceeded_time"]);
     page.field("keyspace_hits", space.total(|tally| &tally.hits));
     page.field("keyspace_misses", space.total(|tally| &tally.misses));
@@ -422,7 +424,8 @@ fn keyspace(page: &mut Page<'_>) {
     for db in 0..space.databases() {
         let (keys, expires) = (space.key_count(db), space.volatile_count(db));
         if keys > 0 {
-            page.field(&format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl=0"));
+            let ttl = space.average_ttl_ms(db, page.now_ms);
+            page.field(&format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl={ttl}"));
         }
     }
 }
@@ -476,7 +479,7 @@ mod tests {
             ("total_commands_processed", "5"),
             ("keyspace_hits", "1"),
             ("keyspace_misses", "1"),
-            ("db0", "keys=2,expires=1,avg_ttl=0"),
+            ("db0", "keys=2,expires=1,avg_ttl=15000"),
             ("errorstat_ERR", "count=1"),
             ("maxmemory_policy", "noeviction"),
         ] {
