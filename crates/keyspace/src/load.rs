@@ -54,8 +54,8 @@ impl Keyspace {
             }
             table.remove(table_hash(hash), same);
             tally.keys(db, -1);
-            if expired_at.is_some() {
-                tally.volatile(db, -1);
+            if let Some(at) = expired_at {
+                tally.volatile(db, -1, -(at / 1000));
                 data.due.live -= 1;
             }
         }
@@ -63,7 +63,7 @@ impl Keyspace {
         data.table_mut(db).insert(table_hash(hash), entry);
         tally.keys(db, 1);
         if let Some(at) = expire_at {
-            tally.volatile(db, 1);
+            tally.volatile(db, 1, at / 1000);
             data.due.live += 1;
             data.due.push(DueKey::new(at, table_hash(hash), db));
             self.set_next_due_ms(shard, data.due.next_ms());

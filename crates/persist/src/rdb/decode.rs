@@ -20,7 +20,7 @@ use keyspace::value::Value;
 use super::cursor::{Cursor, Scratch, Text};
 use super::error::{Error, Why};
 use super::format::{self, Version};
-use super::ziplist;
+use super::{stream_form, ziplist};
 
 /// When the collections that are read change their form.
 #[derive(Debug, Default, Clone, Copy)]
@@ -114,6 +114,10 @@ impl Decoder {
             format::ZSET | format::ZSET_2 => self.zset(kind, cursor).map(zset_value),
             format::ZSET_ZIPLIST => self.packed_zset(cursor, ziplist::packed_of_ziplist),
             format::ZSET_LISTPACK => self.packed_zset(cursor, Packed::from_listpack),
+            format::STREAM_LISTPACKS | format::STREAM_LISTPACKS_2 | format::STREAM_LISTPACKS_3 => {
+                let stream = stream_form::decode(kind, cursor, &mut self.scratch)?;
+                Ok(Some(Value::Stream(stream)))
+            }
             _ => Err(self.refusal(kind, cursor)),
         }
     }

@@ -5,6 +5,7 @@
 //! | number | an integer of 1, 2 or 4 bytes, else its text |
 //! | list | a quicklist of packed nodes (RDB 10) |
 //! | set | an intset, else member by member (a set's listpack would need RDB 11) |
+//! | stream | its blocks, groups and what is pending (RDB 10) |
 //! | hash, sorted set | their listpack (RDB 10), else element by element |
 //!
 //! Strings longer than 20 bytes are compressed where that is wished and helps.
@@ -17,6 +18,7 @@ use keyspace::types::zset::{Zset, ZsetView};
 use keyspace::value::ValueRef;
 
 use super::format;
+use super::stream_form;
 use super::lzf::Compressor;
 
 /// Whether strings are compressed: the option `rdbcompression`.
@@ -63,6 +65,7 @@ impl Encoder {
                 ZsetView::Packed(_) => format::ZSET_LISTPACK,
                 ZsetView::Ranked(_) => format::ZSET_2,
             },
+            ValueRef::Stream(_) => format::STREAM_LISTPACKS_2,
         }
     }
 
@@ -76,6 +79,7 @@ impl Encoder {
             ValueRef::Set(set) => self.set(set, out),
             ValueRef::Hash(hash) => self.hash(hash, out),
             ValueRef::Zset(zset) => self.zset(zset, out),
+            ValueRef::Stream(stream) => stream_form::encode(stream, self, out),
         }
     }
 

@@ -39,6 +39,7 @@ pub mod lzf;
 pub mod reader;
 pub mod skip;
 pub mod snapshot;
+mod stream_form;
 pub mod writer;
 mod ziplist;
 

@@ -13,6 +13,7 @@ use commands::error::Error;
 use commands::object::encoding_of;
 use commands::words::{integer, is};
 use keyspace::access;
+use keyspace::effects::Freeing;
 use keyspace::keys::{Expire, Keys};
 use keyspace::load::OnDuplicate;
 use keyspace::random::Random;
@@ -259,7 +260,7 @@ fn reload(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let held = space.lock(&ShardSet::ALL);
         let mut keys = Keys::new(space, held, space.tally(thread), cx.keys.now_ms(), random);
         for db in 0..space.databases() {
-            keys.flush(db);
+            keys.flush(db, Freeing::Background);
         }
         shared.free_later(std::mem::take(&mut keys.effects.garbage));
     }
