@@ -8,6 +8,7 @@ pub mod info;
 pub mod latency;
 pub mod memory;
 pub mod misc;
+pub mod save;
 pub mod slowlog;
 
 use commands::command::Family;
@@ -20,6 +21,7 @@ pub const FAMILIES: &[Family] = &[
     latency::FAMILY,
     memory::FAMILY,
     misc::FAMILY,
+    save::FAMILY,
     access::FAMILY,
     debug::FAMILY,
     functions::FAMILY,
