@@ -3,7 +3,6 @@
 pub mod access;
 pub mod config;
 pub mod debug;
-pub mod functions;
 pub mod info;
 pub mod latency;
 pub mod memory;
@@ -22,5 +21,4 @@ pub const FAMILIES: &[Family] = &[
     misc::FAMILY,
     access::FAMILY,
     debug::FAMILY,
-    functions::FAMILY,
 ];
