@@ -434,6 +434,23 @@ impl Host for Hub {
         result
     }
 
+    fn is_memory_short(&mut self) -> bool {
+        Hub::is_memory_short(self)
+    }
+
+    fn script_log(&mut self, level: usize, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        match level {
+            0 => tracing::debug!("{line}"),
+            1 | 2 => tracing::info!("{line}"),
+            _ => tracing::warn!("{line}"),
+        }
+    }
+
+    fn script_memory_max(&self) -> usize {
+        self.shared.options.number(const { index_of("lua-memory-limit") }) as usize
+    }
+
     fn reject(&mut self, entry: &Entry) {
         add(&self.counts().rejected[entry.index], 1);
     }
