@@ -245,8 +245,7 @@ impl<'a> Turn<'a> {
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
         let mut count = 0;
-        // One thread and the one that loads files.
-        let most = if core.space.tallies().len() <= 2 { BATCH } else { BATCH_SHARED };
+        let most = if core.space.runners() == 1 { BATCH } else { BATCH_SHARED };
         while count < most && first + count < requests.len() {
             let args = requests.command(first + count, input);
             let Ok(entry) = core.registry.find(args) else { break };
@@ -647,6 +646,7 @@ fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: 
         return waiter.give_up();
     }
     if let Err(error) = result {
+        cx.host.error(&error);
         out.error(error.message());
     }
     waiter.end();

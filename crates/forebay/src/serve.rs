@@ -4,11 +4,13 @@ use std::io::{self, Read};
 use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use server::admin::info::{REDIS_VERSION, VERSION};
 use server::conf_file::Configuration;
 use server::options::index_of;
+use server::persistence::save::{self, AtEnd};
 use server::shared::Shared;
 use server::start::Running;
 use server::sys;
@@ -101,7 +103,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
-    let families = [commands::FAMILIES, &server::families()].concat();
+    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
     let disk = Arc::new(persist::disk::RealDisk);
     let running = server::start::start(configuration, &families, disk, random_bits())
         .map_err(|error| sys::error_text(&error))?;
@@ -113,13 +115,20 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     tracing::info!("Server initialized");
     let door = open_http(&running.shared);
     tell(&running, door.as_ref().map(|door| door.address));
+    running.wait_until_loaded();
+    if !running.shared.is_stopping.load(Ordering::Acquire) {
+        tracing::info!("Ready to accept connections");
+    }
     supervisor.tell("READY=1");
-    let ended = running.join();
+    let shared = Arc::clone(&running.shared);
+    running.join();
     if let Some(door) = door {
         door.close();
     }
     drop(pidfile);
-    ended?;
+    if let Some(text) = shared.persistence.failure() {
+        return Err(text);
+    }
     tracing::info!("Forebay is now ready to exit, bye bye...");
     Ok(())
 }
@@ -143,7 +152,6 @@ fn tell(running: &Running, http: Option<std::net::SocketAddr>) {
     if !tries.is_empty() {
         tracing::info!("try: {}", tries.join("  |  "));
     }
-    tracing::info!("Ready to accept connections");
 }
 
 /// Opens the HTTP door; the server goes on without it.
@@ -181,7 +189,16 @@ fn watch_signals(shared: Arc<Shared>, supervisor: systemd::Supervisor) -> io::Re
             }
             tracing::info!("Received {name} scheduling shutdown...");
             supervisor.tell("STOPPING=1");
-            shared.stop();
+            match save::finish(&shared, AtEnd::AsConfigured) {
+                Ok(()) => shared.stop(),
+                Err(_) => {
+                    is_ending = false;
+                    tracing::warn!(
+                        "{name} received but errors trying to shut down the server, check the logs \
+                         for more information"
+                    );
+                }
+            }
         }
     })?;
     Ok(())

@@ -257,9 +257,7 @@ impl Hub {
         if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
-        if self.shared.loading.is_on() && !flags.has(LOADING) {
-            return Err(Error::text("LOADING Redis is loading the dataset in memory"));
-        }
+        self.check_files(session, entry)?;
         self.check_log(session, entry)?;
         if !self.make_room(session, &mut Writer::new(false)) && takes_memory(session, entry) {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
@@ -274,16 +272,27 @@ impl Hub {
             return Ok(());
         }
         let Some(error) = aof.log.error() else { return Ok(()) };
-        let writes = match &session.multi {
-            Some(multi) if entry.command.name == "EXEC" => multi.flags.has(WRITE),
-            _ => entry.command.flags.has(WRITE) || entry.command.name == "PING",
-        };
-        if !writes {
+        if !writes(session, entry) && entry.full_name != "ping" {
             return Ok(());
         }
         aof.refused.fetch_add(1, Ordering::Relaxed);
         let text = sys::error_text(&error);
         Err(Error::new(format!("MISCONF Errors writing to the AOF file: {text}")))
+    }
+
+    /// Refuses what may not run while data is loaded or cannot be saved.
+    fn check_files(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
+        let persistence = &self.shared.persistence;
+        if persistence.is_loading() && !entry.command.flags.has(LOADING) {
+            return Err(Error::text("LOADING Redis is loading the dataset in memory"));
+        }
+        if !persistence.may_refuse() || !(writes(session, entry) || entry.full_name == "ping") {
+            return Ok(());
+        }
+        if persistence.is_closing.load(Ordering::Acquire) {
+            return Err(Error::text("LOADING The server is shutting down"));
+        }
+        crate::persistence::write_refusal(&self.shared).map_or(Ok(()), |text| Err(Error::text(text)))
     }
 
     /// Counts the command that a client waited in as failed.
@@ -361,6 +370,15 @@ fn takes_memory(session: &Session, entry: &Entry) -> bool {
     }
 }
 
+/// Whether a command may change keys, by itself or by the transaction that it runs.
+fn writes(session: &Session, entry: &Entry) -> bool {
+    let flags = entry.command.flags;
+    match &session.multi {
+        Some(multi) if entry.command.name == "EXEC" => multi.flags.has(WRITE),
+        _ => flags.has(WRITE),
+    }
+}
+
 /// Whether a word is a password, or may be one.
 fn is_secret(entry: &Entry, args: Args<'_>, index: usize) -> bool {
     let is_auth = |at: usize| args.word(at).eq_ignore_ascii_case(b"AUTH");
@@ -435,6 +453,23 @@ impl Host for Hub {
         result
     }
 
+    fn is_memory_short(&mut self) -> bool {
+        Hub::is_memory_short(self)
+    }
+
+    fn script_log(&mut self, level: usize, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        match level {
+            0 => tracing::debug!("{line}"),
+            1 | 2 => tracing::info!("{line}"),
+            _ => tracing::warn!("{line}"),
+        }
+    }
+
+    fn script_memory_max(&self) -> usize {
+        self.shared.options.number(const { index_of("lua-memory-limit") }) as usize
+    }
+
     fn reject(&mut self, entry: &Entry) {
         add(&self.counts().rejected[entry.index], 1);
     }
@@ -442,12 +477,14 @@ impl Host for Hub {
     fn allows_batch(&mut self, _: &Session) -> bool {
         let options = &self.shared.options;
         let slow = options.number(const { index_of("slowlog-log-slower-than") });
-        let quiet = self.shared.monitor_count.load(Ordering::Relaxed) == 0
+        let persistence = &self.shared.persistence;
+        let quiet = !persistence.is_loading()
+            && !persistence.may_refuse()
+            && self.shared.monitor_count.load(Ordering::Relaxed) == 0
             && !(0..BATCH_MICROSECONDS).contains(&slow)
             && self.shared.pause.until_ms.load(Ordering::Relaxed) == 0
             && !self.is_memory_short()
-            && !self.shared.aof.log.is_failing()
-            && !self.shared.loading.is_on();
+            && !self.shared.aof.log.is_failing();
         self.started = Instant::now();
         let peer = self.peer();
         // A client that listens gets its own messages right behind the reply that belongs to them.

@@ -17,6 +17,7 @@ use crate::conf_file::Configuration;
 use crate::listener::Listeners;
 use crate::message::Mailbox;
 use crate::options::{Options, index_of};
+use crate::persistence::{self, LOADERS};
 use crate::shared::{Freeing, Parts, Shared};
 use crate::worker::{WAKER, Worker, now_ms};
 use crate::{sys, tls};
@@ -31,15 +32,22 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits until every event loop has ended and the log is safe. `Err` says why the server could
-    /// not go on.
-    pub fn join(self) -> Result<(), String> {
+    /// Waits until what is on disk has been loaded, or the server is to end before that.
+    pub fn wait_until_loaded(&self) {
+        while self.shared.persistence.is_loading()
+            && !self.shared.is_stopping.load(Ordering::Acquire)
+        {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until every event loop has ended and the log is safe.
+    pub fn join(self) {
         for thread in self.threads {
             // A thread that panicked has said so; with `panic = abort` there is none.
             let _ = thread.join();
         }
         self.shared.aof.stop();
-        self.shared.loading.failure().map_or(Ok(()), |why| Err(why.to_string()))
     }
 }
 
@@ -106,7 +114,7 @@ pub fn start(
     for (from, to) in &renames {
         registry.rename(from, to).map_err(io::Error::other)?;
     }
-    let core = Core { space: Keyspace::new(databases, threads + 1), registry };
+    let core = Core { space: Keyspace::new(databases, threads).with_loaders(LOADERS), registry };
     let (sender, garbage) = mpsc::channel();
     let freeing = Arc::new(Freeing::default());
     let shared = Arc::new(Shared::new(Parts {
@@ -143,14 +151,9 @@ pub fn start(
         }
     })?;
     shared.aof.start(&shared)?;
-    if let Some(recovery) = recovery {
-        shared.loading.begin(0, now_ms());
-        let shared = Arc::clone(&shared);
-        let loader = std::thread::Builder::new().name("load".into());
-        loader.spawn(move || {
-            let _registered = sys::register_thread();
-            crate::aof::recovery::run(&shared, recovery);
-        })?;
+    match recovery {
+        Some(recovery) => crate::aof::recovery::begin(&shared, recovery)?,
+        None => persistence::load::begin(&shared)?,
     }
     let mut doors = Some(listeners);
     let mut handles = Vec::new();

@@ -507,10 +507,10 @@ impl Worker {
         self.ticked_ms = now;
         let shared = Arc::clone(&self.hub.shared);
         let is_paused = shared.pause.until_ms.load(Ordering::Relaxed) > now;
-        let can_log = !shared.loading.is_on()
-            && !(shared.aof.log.is_failing() && shared.aof.log.is_over_limit());
-        let expires = shared.core.space.settings.active_expire.load(Ordering::Relaxed);
-        if expires && can_log && !is_paused {
+        let is_still = is_paused
+            || shared.persistence.is_loading()
+            || shared.aof.log.is_failing() && shared.aof.log.is_over_limit();
+        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still {
             let mut session = Session::new(0);
             let mut out = Writer::new(false);
             let started = Instant::now();
@@ -545,8 +545,9 @@ impl Worker {
         if self.hub.thread == 0 {
             crate::sys::calibrate();
             shared.sample(self.hub.now_ms);
+            crate::persistence::save::cron(&shared, self.hub.now_ms);
             // Commands make room for themselves; this is for a limit that was lowered in between.
-            if !shared.loading.is_on() {
+            if !shared.persistence.is_loading() {
                 self.hub.make_room(&mut Session::new(0), &mut Writer::new(false));
             }
         }

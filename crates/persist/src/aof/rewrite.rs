@@ -139,7 +139,7 @@ impl OneWay {
     }
 
     /// Writes the rest and makes all of it safe; its length in bytes.
-    fn finish(mut self) -> io::Result<u64> {
+    pub fn finish(mut self) -> io::Result<u64> {
         self.write_out()?;
         self.file.sync()?;
         Ok(self.at)

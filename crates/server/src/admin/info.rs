@@ -249,26 +249,11 @@ fn memory(page: &mut Page<'_>) {
 }
 
 fn persistence(page: &mut Page<'_>) {
-    let shared = page.shared;
-    page.field("loading", u8::from(shared.loading.is_on()));
-    page.zeros(&["async_loading", "current_cow_peak", "current_cow_size"]);
-    page.zeros(&["current_cow_size_age"]);
-    page.field("current_fork_perc", "0.00");
-    page.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
-    let changes = shared.core.space.total(|tally| &tally.changes);
-    page.field("rdb_changes_since_last_save", changes);
-    page.zeros(&["rdb_bgsave_in_progress"]);
-    page.field("rdb_last_save_time", shared.started_ms / 1000);
-    page.field("rdb_last_bgsave_status", "ok");
-    page.field("rdb_last_bgsave_time_sec", -1);
-    page.field("rdb_current_bgsave_time_sec", -1);
-    page.zeros(&["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired"]);
-    page.zeros(&["rdb_last_load_keys_loaded"]);
+    let (shared, now_ms) = (page.shared, page.now_ms);
+    crate::persistence::fields(shared, now_ms, |name, value| page.field(name, value));
     append_only_file(page);
     page.zeros(&["module_fork_in_progress", "module_fork_last_cow_size"]);
-    if shared.loading.is_on() {
-        loading(page);
-    }
+    crate::persistence::loading_fields(shared, now_ms, |name, value| page.field(name, value));
 }
 
 fn append_only_file(page: &mut Page<'_>) {
@@ -297,22 +282,6 @@ fn append_only_file(page: &mut Page<'_>) {
         page.field("aof_position", aof.log.appended());
         page.field("aof_durable_position", aof.log.durable());
     }
-}
-
-fn loading(page: &mut Page<'_>) {
-    let loading = &page.shared.loading;
-    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let (total, loaded) = (of(&loading.total_bytes), of(&loading.loaded_bytes));
-    let started_ms = loading.started_ms.load(Ordering::Relaxed);
-    let seconds = (page.now_ms - started_ms).max(0) as f64 / 1000.0;
-    page.field("loading_start_time", started_ms / 1000);
-    page.field("loading_total_bytes", total);
-    page.zeros(&["loading_rdb_used_mem"]);
-    page.field("loading_loaded_bytes", loaded);
-    page.field("loading_loaded_perc", format!("{:.2}", loaded as f64 * 100.0 / total.max(1) as f64));
-    let rest = total.saturating_sub(loaded) as f64;
-    let eta = if loaded == 0 { 1.0 } else { rest * seconds / loaded as f64 };
-    page.field("loading_eta_seconds", eta as u64);
 }
 
 fn stats(page: &mut Page<'_>) {

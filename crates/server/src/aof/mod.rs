@@ -76,6 +76,8 @@ pub struct Aof {
     changed: Condvar,
     wants_on: AtomicBool,
     is_stopping: AtomicBool,
+    /// The rewrite that runs shall end.
+    cancel: AtomicBool,
     /// Event loops that wait for more to become durable.
     waiting: Box<[AtomicBool]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -110,6 +112,7 @@ impl Aof {
             changed: Condvar::new(),
             wants_on: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
+            cancel: AtomicBool::new(false),
             waiting: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             threads: Mutex::default(),
             refused: AtomicU64::new(0),
@@ -174,6 +177,9 @@ impl Aof {
         }
         let is_on = options.is_on(const { index_of("appendonly") });
         let was_on = self.wants_on.swap(is_on, Ordering::SeqCst);
+        if was_on && !is_on {
+            self.cancel.store(true, Ordering::SeqCst);
+        }
         let mut state = self.state();
         if is_on && !was_on && state.phase == Phase::Off {
             state.wants_rewrite = true;
@@ -215,6 +221,7 @@ impl Aof {
     /// Ends the threads: all that was logged is written and safe then.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
+        self.cancel.store(true, Ordering::SeqCst);
         self.changed.notify_all();
         self.log.stop();
         let mut threads = self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -14,6 +14,7 @@ use commands::context::{Host, Session};
 use commands::engine::Turn;
 use keyspace::effects::Freeing;
 use keyspace::keys::Keys;
+use keyspace::load::OnDuplicate;
 use keyspace::random::Random;
 use keyspace::raw::shards::ShardSet;
 use persist::aof::files::{Files, is_last};
@@ -26,6 +27,7 @@ use resp::{Requests, Writer};
 
 use super::{Aof, Phase};
 use crate::options::index_of;
+use crate::persistence::load::{Expired, load_source};
 use crate::shared::Shared;
 use crate::sys;
 use crate::worker::now_ms;
@@ -60,8 +62,21 @@ pub fn open_files(shared: &Shared) -> Result<Files, String> {
     Files::open(disk, Path::new(&dir), &folder, &name).map_err(|error| error.to_string())
 }
 
+/// Loads what there is in the background; until that is done clients are answered -LOADING.
+pub fn begin(shared: &Arc<Shared>, recovery: Recovery) -> io::Result<()> {
+    shared.persistence.begin_loading(recovery.0.total_bytes(), now_ms());
+    let shared = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name("load".into());
+    thread.spawn(move || {
+        let _registered = sys::register_thread();
+        run(&shared, recovery);
+        shared.persistence.end_loading();
+    })?;
+    Ok(())
+}
+
 /// Loads what there is and turns the log on; on an error the server ends.
-pub fn run(shared: &Arc<Shared>, recovery: Recovery) {
+fn run(shared: &Arc<Shared>, recovery: Recovery) {
     let Recovery(mut files) = recovery;
     let started = Instant::now();
     let result = load(shared, shared.threads(), &files).and_then(|loaded| {
@@ -77,10 +92,9 @@ pub fn run(shared: &Arc<Shared>, recovery: Recovery) {
                 tracing::info!("DB loaded from append only file: {seconds:.3} seconds");
             }
             turn_on(shared, files, target);
-            shared.loading.end();
         }
         Err(why) => {
-            shared.loading.fail(why);
+            shared.persistence.fail(why);
             shared.stop();
         }
     }
@@ -102,7 +116,7 @@ fn turn_on(shared: &Shared, files: Files, target: Target) {
 
 /// Whether bases are snapshots.
 pub fn uses_rdb(shared: &Shared) -> bool {
-    shared.options.is_on(const { index_of("aof-use-rdb-preamble") }) && super::rewriting::HAS_RDB
+    shared.options.is_on(const { index_of("aof-use-rdb-preamble") })
 }
 
 /// Attaches the log to the keyspace, turned off.
@@ -127,7 +141,6 @@ fn load(shared: &Shared, thread: usize, files: &Files) -> Result<bool, String> {
         })?;
         total += len;
     }
-    shared.loading.total_bytes.store(total, Ordering::Relaxed);
     let space = &shared.core.space;
     space.keeps_expired.store(true, Ordering::SeqCst);
     let mut before = 0;
@@ -161,7 +174,7 @@ fn load_one(
     let file = files.disk().open(&path, Open::Read).map_err(cannot)?;
     let mut magic = [0; RDB_MAGIC.len()];
     let is_rdb = file.read_at(&mut magic, 0).map_err(cannot)? == magic.len() && magic == RDB_MAGIC;
-    let from = if is_rdb { load_preamble(shared, thread, name, file.as_ref())? } else { 0 };
+    let from = if is_rdb { load_preamble(shared, name, file.as_ref(), before)? } else { 0 };
     let mut replay = Replay::new(shared, thread, before);
     let outcome = read(file.as_ref(), from, false, &mut replay).map_err(cannot)?;
     if replay.failed > 0 {
@@ -224,14 +237,37 @@ fn mend(
     Ok(())
 }
 
+/// A data file as a stream.
+struct Stream<'a> {
+    file: &'a dyn DataFile,
+    at: u64,
+}
+
+impl io::Read for Stream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
 /// Loads the snapshot that a file begins with; where it ends.
 fn load_preamble(
-    _shared: &Shared,
-    _thread: usize,
+    shared: &Shared,
     name: &str,
-    _file: &dyn DataFile,
+    file: &dyn DataFile,
+    before: u64,
 ) -> Result<u64, String> {
-    Err(format!("Error reading the RDB base file {name}, AOF loading aborted"))
+    tracing::info!("Reading RDB base file on AOF loading...");
+    let total = file.len().map_err(|error| sys::error_text(&error))?;
+    let stream = Stream { file, at: 0 };
+    let result = load_source(shared, stream, total, OnDuplicate::Refuse, Expired::Kept);
+    let (_, rest, stream) = result.map_err(|error| {
+        format!("Error reading the RDB base file {name}, AOF loading aborted ({error})")
+    })?;
+    let end = stream.at - rest.len() as u64;
+    shared.persistence.progress().bytes.store(before + end, Ordering::Relaxed);
+    Ok(end)
 }
 
 /// The server around commands that are replayed: there is none.
@@ -309,7 +345,7 @@ impl Taker for Replay<'_> {
             self.run(rest).map_err(|text| (used as u64, text))?;
             used += taken;
             let loaded = self.before + offset + used as u64;
-            self.shared.loading.loaded_bytes.store(loaded, Ordering::Relaxed);
+            self.shared.persistence.progress().bytes.store(loaded, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -324,7 +360,7 @@ pub fn reload(shared: &Shared, thread: usize) -> Result<(), String> {
     let files = open_files(shared)?;
     let space = &shared.core.space;
     let was_logging = space.is_logging();
-    shared.loading.begin(files.total_bytes(), now_ms());
+    shared.persistence.begin_loading(files.total_bytes(), now_ms());
     space.set_logging(false);
     let held = space.lock(&ShardSet::ALL);
     let mut keys =
@@ -348,6 +384,6 @@ pub fn reload(shared: &Shared, thread: usize) -> Result<(), String> {
         }
     }
     space.set_logging(was_logging);
-    shared.loading.end();
+    shared.persistence.end_loading();
     result.map(|_| ())
 }

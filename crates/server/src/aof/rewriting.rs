@@ -4,21 +4,24 @@
 //! and that increment together are the data set, whatever happens after.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use keyspace::image::ImageSink;
 use keyspace::raw::shards::ShardSet;
-use persist::aof::log::Target;
+use persist::aof::files::{Files, FilesError};
 use persist::aof::rewrite::{Base, Gatherer, OneWay, Pace, write_image};
+use persist::rdb::snapshot::{Failed, Snapshot};
+use persist::rdb::writer::{Header, Writer};
 
 use super::{Phase, State, recovery};
+use crate::admin::info::REDIS_VERSION;
 use crate::options::index_of;
+use crate::persistence::save;
 use crate::shared::Shared;
 use crate::sys;
+use crate::worker::now_ms;
 
-/// Whether bases can be snapshots.
-pub const HAS_RDB: bool = false;
 /// Bytes handed over early that may wait for the file.
 const EARLY_BYTES_MAX: usize = 64 << 20;
 /// How often the thread looks for what is due by itself.
@@ -53,7 +56,7 @@ pub fn run(shared: &Arc<Shared>) {
 
 fn next_job(shared: &Shared) -> Job {
     let aof = &shared.aof;
-    if shared.loading.is_on() {
+    if shared.persistence.is_loading() {
         return Job::Nothing;
     }
     let has_image = shared.core.space.has_image();
@@ -136,6 +139,7 @@ fn rewrite(shared: &Shared) {
     let mut state = aof.state();
     let is_first = state.phase != Phase::On && aof.is_on();
     (state.wants_rewrite, state.is_scheduled) = (false, false);
+    aof.cancel.store(aof.is_stopping.load(Ordering::SeqCst), Ordering::SeqCst);
     state.started = Some(Instant::now());
     if is_first {
         state.phase = Phase::Waiting;
@@ -207,7 +211,7 @@ struct Written {
     position: Option<u64>,
 }
 
-struct Patience<'a>(&'a Shared, bool);
+struct Patience<'a>(&'a Shared);
 
 impl Pace for Patience<'_> {
     fn delay_us(&self) -> u64 {
@@ -215,46 +219,45 @@ impl Pace for Patience<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        let aof = &self.0.aof;
-        aof.is_stopping.load(Ordering::Relaxed) || self.1 && !aof.is_on()
+        self.0.aof.cancel.load(Ordering::Relaxed)
     }
 }
 
-fn write(
-    shared: &Shared,
-    files: &mut persist::aof::files::Files,
-    is_first: bool,
-) -> Result<Written, String> {
+fn write(shared: &Shared, files: &mut Files, is_first: bool) -> Result<Written, String> {
     let aof = &shared.aof;
-    let text = |error: persist::aof::files::FilesError| error.to_string();
-    let io = |error: std::io::Error| sys::error_text(&error);
+    let text = |error: FilesError| error.to_string();
     // Without a log the files are rewritten all the same, as in Redis.
-    let has_log = aof.is_on();
-    let target = match (has_log, is_first) {
+    let target = match (aof.is_on(), is_first) {
         (false, _) => None,
         (true, true) => Some(files.begin_temp_increment().map_err(text)?),
         (true, false) => Some(files.begin_increment().map_err(text)?),
     };
-    if target.is_none() {
-        files.make_folder().map_err(text)?;
-    }
+    files.make_folder().map_err(text)?;
     let is_rdb = recovery::uses_rdb(shared);
     let temp = files.temp_path(&format!("temp-rewriteaof-bg-{}.aof", std::process::id()));
-    let gatherer = Arc::new(Gatherer::new(EARLY_BYTES_MAX));
-    let out = OneWay::create(files.disk(), &temp).map_err(io)?;
-    let mut base = Base::commands(out, &head(shared)).map_err(io)?;
-    let position = begin(shared, &gatherer, target)?;
-    let patience = Patience(shared, has_log);
-    let written = write_image(&shared.core.space, &gatherer, &mut base, &patience)
-        .and_then(|()| base.finish());
+    let mut position = None;
+    let at_instant = || {
+        if let Some(target) = target {
+            position = Some(aof.log.switch(target));
+            shared.core.space.set_logging(true);
+        }
+    };
+    let out = OneWay::create(files.disk(), &temp).map_err(|error| sys::error_text(&error));
+    let written = out.and_then(|out| {
+        if is_rdb {
+            write_rdb(shared, out, at_instant)
+        } else {
+            write_commands(shared, out, at_instant)
+        }
+    });
     let base_bytes = match written {
         Ok(bytes) => bytes,
-        Err(error) => {
+        Err(why) => {
             let _ = files.disk().remove(&temp);
-            if patience.is_cancelled() {
+            if aof.cancel.load(Ordering::Relaxed) {
                 tracing::info!("Killing running AOF rewrite child: {}", std::process::id());
             }
-            return Err(io(error));
+            return Err(why);
         }
     };
     tracing::info!("Successfully created the temporary AOF base file {}", temp.display());
@@ -263,34 +266,67 @@ fn write(
     Ok(Written { base_bytes, position })
 }
 
-/// Begins the image, and the new increment with it.
-fn begin(
-    shared: &Shared,
-    gatherer: &Arc<Gatherer>,
-    target: Option<Target>,
-) -> Result<Option<u64>, String> {
-    let space = &shared.core.space;
-    let mut position = None;
-    let sink = Arc::clone(gatherer) as Arc<dyn ImageSink>;
-    let begun = space.begin_image(sink, || {
-        if let Some(target) = target {
-            position = Some(shared.aof.log.switch(target));
-            space.set_logging(true);
-        }
-    });
-    begun.map_err(|_| "another snapshot is being taken".to_string())?;
-    Ok(position)
+/// Writes the base as a snapshot; its bytes.
+fn write_rdb(shared: &Shared, out: OneWay, at_instant: impl FnOnce()) -> Result<u64, String> {
+    let done = AtomicU64::new(0);
+    let now_ms = now_ms();
+    let snapshot = Snapshot {
+        space: &shared.core.space,
+        options: save::options(shared),
+        header: header(now_ms),
+        now_ms,
+        uses: save::uses(shared),
+        libraries: shared.persistence.libraries(),
+        key_delay: &|| shared.options.number(const { index_of("rdb-key-save-delay") }),
+        keys_done: &done,
+        stop: &shared.aof.cancel,
+    };
+    let out = snapshot.write(out, at_instant).map_err(|failed| match failed {
+        Failed::Write(error) => sys::error_text(&error),
+        other => other.to_string(),
+    })?;
+    out.finish().map_err(|error| sys::error_text(&error))
 }
 
-/// What stands before a base of commands.
-fn head(shared: &Shared) -> Vec<u8> {
-    if !shared.options.is_on(const { index_of("aof-timestamp-enabled") }) {
-        return Vec::new();
+fn header(now_ms: i64) -> Header<'static> {
+    Header {
+        redis_version: REDIS_VERSION,
+        created_s: now_ms / 1000,
+        used_memory: sys::used_memory(),
+        is_aof_base: true,
+        ..Header::default()
     }
-    format!("#TS:{}\r\n", crate::worker::now_ms() / 1000).into_bytes()
+}
+
+/// Writes the base as commands; its bytes.
+fn write_commands(shared: &Shared, out: OneWay, at_instant: impl FnOnce()) -> Result<u64, String> {
+    let io = |error: std::io::Error| sys::error_text(&error);
+    let mut base = Base::commands(out, &head(shared)).map_err(io)?;
+    let gatherer = Arc::new(Gatherer::new(EARLY_BYTES_MAX));
+    let sink = Arc::clone(&gatherer) as Arc<dyn ImageSink>;
+    let begun = shared.core.space.begin_image(sink, at_instant);
+    begun.map_err(|_| "another snapshot is being taken".to_string())?;
+    write_image(&shared.core.space, &gatherer, &mut base, &Patience(shared)).map_err(io)?;
+    base.finish().map_err(io)
+}
+
+/// What stands before a base of commands: when it was written, and the functions.
+fn head(shared: &Shared) -> Vec<u8> {
+    let mut head = Vec::new();
+    if shared.options.is_on(const { index_of("aof-timestamp-enabled") }) {
+        head.extend_from_slice(format!("#TS:{}\r\n", now_ms() / 1000).as_bytes());
+    }
+    for source in shared.persistence.libraries().sources() {
+        resp::write_request(&mut head, [&b"FUNCTION"[..], b"LOAD", &source].into_iter());
+    }
+    head
 }
 
 /// The base of a data set without keys.
 pub fn empty_base(shared: &Shared) -> Vec<u8> {
-    head(shared)
+    if !recovery::uses_rdb(shared) {
+        return head(shared);
+    }
+    let writer = Writer::new(Vec::new(), save::options(shared), &header(now_ms()));
+    writer.and_then(Writer::finish).expect("memory takes what is written")
 }
