@@ -62,6 +62,7 @@ flags! {
     DANGEROUS = 22, "", "In the ACL category `dangerous` (ADMIN commands are anyway).";
     SUBSCRIBED = 23, "", "Allowed to a RESP2 client that has subscriptions.";
     VISITS_ALL = 24, "", "Looks at undeclared keys, shard by shard; in EXEC, takes every lock.";
+    SCRIPT = 25, "", "Runs a script, which may touch undeclared keys; in EXEC, takes every lock.";
 }
 
 /// No flag.

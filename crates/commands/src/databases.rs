@@ -1,5 +1,7 @@
 //! Whole databases: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB.
 
+use keyspace::effects::Freeing;
+use keyspace::settings::freeing;
 use resp::{Args, number};
 
 use crate::command::{ALL_KEYS, Command, FAST, Family, Group, READONLY, WRITE};
@@ -64,18 +66,20 @@ fn dbsize(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Both ways are the same here: the tables are taken out under the locks and freed afterwards.
-fn check_flush(args: Args<'_>) -> Result<(), Error> {
+/// How the words ask for the freeing. Either way the keys are gone at once; the client waits for
+/// the memory with SYNC.
+fn flush_freeing(cx: &Context<'_>, args: Args<'_>) -> Result<Freeing, Error> {
     match args.get(1) {
-        None => Ok(()),
-        Some(word) if args.len() == 2 && (is(word, "ASYNC") || is(word, "SYNC")) => Ok(()),
+        None => Ok(freeing(&cx.keys.space().settings.lazyfree_lazy_user_flush)),
+        Some(word) if args.len() == 2 && is(word, "ASYNC") => Ok(Freeing::Background),
+        Some(word) if args.len() == 2 && is(word, "SYNC") => Ok(Freeing::Here),
         Some(_) => Err(Error::SYNTAX),
     }
 }
 
-fn flush(cx: &mut Context<'_>, databases: std::ops::Range<usize>) {
+fn flush(cx: &mut Context<'_>, databases: std::ops::Range<usize>, freeing: Freeing) {
     for db in databases {
-        cx.keys.effects.dirty += cx.keys.flush(db) as u64;
+        cx.keys.effects.dirty += cx.keys.flush(db, freeing) as u64;
     }
     // Logged even if there was nothing, as in Redis: replicas may differ.
     cx.keys.effects.dirty += 1;
@@ -83,16 +87,15 @@ fn flush(cx: &mut Context<'_>, databases: std::ops::Range<usize>) {
 }
 
 fn flushdb(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    check_flush(args)?;
-    let db = cx.keys.db();
-    flush(cx, db..db + 1);
+    let (freeing, db) = (flush_freeing(cx, args)?, cx.keys.db());
+    flush(cx, db..db + 1, freeing);
     Ok(())
 }
 
 fn flushall(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    check_flush(args)?;
+    let freeing = flush_freeing(cx, args)?;
     let databases = cx.keys.space().databases();
-    flush(cx, 0..databases);
+    flush(cx, 0..databases, freeing);
     Ok(())
 }
 

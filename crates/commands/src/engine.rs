@@ -18,7 +18,7 @@ use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
-use crate::command::{ALL_KEYS, BLOCKING, TRANSACTION, VISITS_ALL};
+use crate::command::{ALL_KEYS, BLOCKING, SCRIPT, TRANSACTION, VISITS_ALL};
 use crate::context::{Blocked, Context, Deliver, Host, Session, Wake};
 use crate::error::Error;
 use crate::log::Records;
@@ -71,7 +71,8 @@ pub struct Turn<'a> {
     pub host: &'a mut dyn Host,
 }
 
-fn locks_of(entry: &Entry, args: Args<'_>, set: &mut ShardSet) {
+/// The shards of the keys that a command declares.
+pub fn locks_of(entry: &Entry, args: Args<'_>, set: &mut ShardSet) {
     let command = &entry.command;
     if command.flags.has(ALL_KEYS) || command.wants_all_keys.is_some_and(|wants| wants(args)) {
         *set = ShardSet::ALL;
@@ -323,7 +324,7 @@ impl<'a> Turn<'a> {
         for (index, owned) in &multi.queue {
             let entry = &core.registry.entries()[*index];
             locks_of(entry, owned.args(), &mut set);
-            if entry.command.flags.has(VISITS_ALL) {
+            if entry.command.flags.has(VISITS_ALL) || entry.command.flags.has(SCRIPT) {
                 // Taking shards one by one while holding others could wait for ever.
                 set = ShardSet::ALL;
             }
@@ -475,14 +476,15 @@ fn prefetch_elements<'i>(keys: &Keys<'_>, entries: &[&Entry], command: impl Fn(u
     }
 }
 
-/// Runs one command under the locks it needs, between the host's calls.
+/// Runs one command under the locks it needs, between the host's calls; true if it failed.
 #[inline]
-fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) {
+pub(crate) fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
     cx.keys.select(cx.session.db);
     cx.keys.touch = !cx.session.no_touch;
     cx.host.begin(cx.session, entry, args);
     let failed = run_handler(cx, entry, args);
     cx.host.end(cx.session, entry, args, failed);
+    failed
 }
 
 /// Runs one command's handler: its reply, its log record. True if it failed.

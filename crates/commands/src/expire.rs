@@ -1,6 +1,7 @@
 //! Time to live: the EXPIRE and TTL families, PERSIST.
 
 use keyspace::effects::class;
+use keyspace::settings::freeing;
 use resp::Args;
 
 use crate::command::{
@@ -187,7 +188,8 @@ fn set_time(cx: &mut Context<'_>, args: Args<'_>, unit: Unit) -> Result<(), Erro
         return Ok(());
     }
     if when <= cx.keys.now_ms() {
-        cx.keys.remove(key);
+        let freeing = freeing(&cx.keys.space().settings.lazyfree_lazy_expire);
+        cx.keys.delete(key, freeing);
         cx.keys.notify(class::GENERIC, "del", key);
         cx.keys.rewrite(&[b"DEL", key]);
     } else {

@@ -448,8 +448,8 @@ mod tests {
             ("COMMAND DOCS nope", "%0"),
             (
                 "COMMAND DOCS unlink",
-                "%1 $6 unlink %5 $7 summary $61 Deletes keys; as DEL, which frees large values \
-                 later as well. $5 since $5 4.0.0 $5 group $7 generic $10 complexity $14 O(N), N \
+                "%1 $6 unlink %5 $7 summary $55 Deletes keys; large values are freed in the \
+                 background. $5 since $5 4.0.0 $5 group $7 generic $10 complexity $14 O(N), N \
                  = keys $9 arguments *1 %5 $4 name $3 key $4 type $3 key $12 display_text $3 key \
                  $14 key_spec_index :0 $5 flags ~1 +multiple",
             ),

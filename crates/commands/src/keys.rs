@@ -1,11 +1,10 @@
 //! Keys whatever they hold: DEL, EXISTS, TYPE, KEYS, RENAME, COPY, MOVE and their kin. Time to
 //! live is in [`crate::expire`], whole databases are in [`crate::databases`].
 
-use std::sync::Arc;
-
-use keyspace::effects::class;
+use keyspace::effects::{Freeing, class};
 use keyspace::raw::entry::Entry;
-use keyspace::value::{Value, ValueRef};
+use keyspace::settings::freeing;
+use keyspace::value::Value;
 use resp::{Args, number};
 
 use crate::command::{
@@ -32,17 +31,17 @@ pub const FAMILY: Family = Family {
             keys: &[range(1, -1, 1, REMOVE)],
             usage: "key [key ...]",
             summary: "Deletes keys and returns how many were there.",
-            complexity: "O(N), N = keys; large values are freed after the reply",
+            complexity: "O(N), N = keys and the elements of their values",
             tips: SUM_OF_SHARDS,
             ..Command::DEFAULT
         },
         Command {
             name: "UNLINK",
-            run: del,
+            run: unlink,
             flags: WRITE.with(FAST),
             keys: &[range(1, -1, 1, REMOVE)],
             usage: "key [key ...]",
-            summary: "Deletes keys; as DEL, which frees large values later as well.",
+            summary: "Deletes keys; large values are freed in the background.",
             complexity: "O(N), N = keys",
             since: "4.0.0",
             tips: SUM_OF_SHARDS,
@@ -160,9 +159,18 @@ pub const FAMILY: Family = Family {
 };
 
 fn del(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let option = &cx.keys.space().settings.lazyfree_lazy_user_del;
+    delete(cx, args, freeing(option))
+}
+
+fn unlink(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    delete(cx, args, Freeing::Background)
+}
+
+fn delete(cx: &mut Context<'_>, args: Args<'_>, freeing: Freeing) -> Result<(), Error> {
     let mut removed = 0;
     for key in args.iter().skip(1) {
-        if cx.keys.remove(key) {
+        if cx.keys.delete(key, freeing) {
             cx.keys.notify(class::GENERIC, "del", key);
             removed += 1;
         }
@@ -294,20 +302,6 @@ fn database(cx: &Context<'_>, word: &[u8]) -> Result<usize, Error> {
     if db < cx.keys.space().databases() { Ok(db) } else { Err(NO_SUCH_DB) }
 }
 
-/// A copy of a value; a long string is shared until one side changes it.
-fn copy_of(value: ValueRef<'_>) -> Value {
-    match value {
-        ValueRef::Number(number) => Value::Number(number),
-        ValueRef::Bytes(bytes) => Value::Bytes(Arc::new(bytes.to_vec())),
-        ValueRef::Shared(block) => Value::Bytes(Arc::clone(block)),
-        ValueRef::List(list) => Value::List(list.clone()),
-        ValueRef::Set(set) => Value::Set(set.clone()),
-        ValueRef::Hash(hash) => Value::Hash(hash.clone()),
-        ValueRef::Zset(zset) => Value::Zset(zset.clone()),
-        ValueRef::Stream(stream) => Value::Stream(stream.clone()),
-    }
-}
-
 fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let (from, to) = (args.word(1), args.word(2));
     let own_db = cx.keys.db();
@@ -328,7 +322,7 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if db == own_db && from == to {
         return Err(SAME_OBJECT);
     }
-    let Some(value) = cx.keys.get(from).map(copy_of) else {
+    let Some(value) = cx.keys.get(from).map(|value| value.to_value()) else {
         cx.keys.notify_miss(from);
         cx.out.flag(false);
         return Ok(());

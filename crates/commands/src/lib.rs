@@ -35,6 +35,7 @@ pub mod stream;
 pub mod string;
 pub mod testing;
 pub mod transactions;
+pub mod widen;
 pub mod words;
 pub mod zset;
 

@@ -21,6 +21,15 @@ pub struct Records {
     unit_records: usize,
 }
 
+/// A place in the records to go back to.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    bytes: usize,
+    db: usize,
+    unit_start: usize,
+    unit_records: usize,
+}
+
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 
@@ -71,6 +80,19 @@ impl Records {
             1 => drop(self.bytes.drain(self.unit_start..self.unit_start + MULTI.len())),
             _ => self.bytes.extend_from_slice(EXEC),
         }
+    }
+
+    /// Where the records end now.
+    pub fn mark(&self) -> Mark {
+        let Records { db, unit_start, unit_records, .. } = *self;
+        Mark { bytes: self.bytes.len(), db, unit_start, unit_records }
+    }
+
+    /// Forgets what was added since the mark, which was taken in the same unit.
+    pub fn back_to(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.bytes);
+        (self.db, self.unit_start) = (mark.db, mark.unit_start);
+        self.unit_records = mark.unit_records;
     }
 
     /// What has been collected, for the log.

@@ -1,9 +1,11 @@
 //! Forebay: one server for keys, SQL, quotas, cached tables and sagas.
 
 mod allocator;
+mod check;
 mod cli;
 mod log;
 mod metrics;
+mod pages;
 mod serve;
 mod serve_help;
 mod systemd;
@@ -19,6 +21,9 @@ fn main() -> ExitCode {
     let base = name.rsplit('/').next().unwrap_or(&name);
     if matches!(base, "redis-server" | "valkey-server") {
         return serve::run(&args, serve::Name::Redis);
+    }
+    if matches!(base, "redis-check-rdb" | "valkey-check-rdb") {
+        return check::as_redis_check_rdb(&args);
     }
     match args.first().map(String::as_str) {
         Some("serve") => serve::run(&args[1..], serve::Name::Forebay),
@@ -42,20 +47,46 @@ enum Command {
     Cli(cli::CliArgs),
     /// Measure servers side by side: forebay bench kv | pipeline
     Bench(bench::BenchArgs),
+    /// Look through data files, and mend them: forebay check rdb FILE
+    Check(check::CheckArgs),
+    /// Look at a configuration: forebay config check | print
+    Config(pages::ConfigArgs),
+    /// Print a shell's completions: forebay completions bash | elvish | fish | powershell | zsh
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page: forebay man | man -l -
+    Man,
+    /// Print docs/commands.md
+    #[command(hide = true)]
+    Commands,
 }
 
 /// A command's words as the table has them, for the hints of `forebay cli`.
 fn usage_of(name: &str) -> Option<String> {
-    let families = [commands::FAMILIES, &server::families()].concat();
+    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
     let mut rows = families.iter().flat_map(|family| family.commands);
     rows.find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.usage.to_string())
 }
 
+fn run(command: Command) -> ExitCode {
+    let program = <Arguments as clap::CommandFactory>::command;
+    match command {
+        Command::Serve => serve::run(&[], serve::Name::Forebay),
+        Command::Cli(args) => cli::run(args, usage_of),
+        Command::Bench(args) => bench::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Config(args) => pages::config(args),
+        Command::Completions { shell } => pages::completions(program(), shell),
+        Command::Man => pages::manual(program()),
+        Command::Commands => pages::written(pages::commands()),
+    }
+}
+
 fn parse() -> ExitCode {
     match <Arguments as clap::Parser>::try_parse() {
-        Ok(Arguments { command: Command::Serve }) => serve::run(&[], serve::Name::Forebay),
-        Ok(Arguments { command: Command::Cli(args) }) => cli::run(args, usage_of),
-        Ok(Arguments { command: Command::Bench(args) }) => bench::run(args),
+        Ok(Arguments { command }) => run(command),
         Err(error) if error.use_stderr() => {
             eprintln!("{}", bench::usage_line(&error));
             ExitCode::from(bench::options::EXIT_USAGE)

@@ -80,6 +80,15 @@ pub enum Garbage {
     Table(Table<Entry>),
 }
 
+/// Who frees what takes long to free. Neither does it under the locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freeing {
+    /// The thread that took it out, at once.
+    Here,
+    /// The background thread.
+    Background,
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Effects {
@@ -91,21 +100,30 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// What to write to the commit log instead of the command itself.
     pub rewrites: Option<Vec<Vec<Vec<u8>>>>,
-    /// What to free later.
+    /// What to free once the locks are given back.
     pub garbage: Vec<Garbage>,
-    /// Whether the background thread shall free it (UNLINK, FLUSHALL ASYNC).
-    pub frees_lazily: bool,
+    /// What the background thread shall free.
+    pub background: Vec<Garbage>,
     /// A log record of keys that expired or were evicted in passing: `DEL key`.
     pub expired: Vec<(usize, Vec<u8>)>,
 }
 
 impl Effects {
+    /// Has something freed once the locks are given back.
+    pub fn free(&mut self, garbage: Garbage, freeing: Freeing) {
+        match freeing {
+            Freeing::Here => self.garbage.push(garbage),
+            Freeing::Background => self.background.push(garbage),
+        }
+    }
+
     /// Whether there is nothing to act on besides `dirty`.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.ready.is_empty()
             && self.events.is_empty()
             && self.garbage.is_empty()
+            && self.background.is_empty()
             && self.expired.is_empty()
             && self.rewrites.is_none()
     }

@@ -13,8 +13,8 @@
 //! had then; no other key does. A key is remembered as settled when it is handed over early, or
 //! when it is made after the instant.
 //!
-//! **Bound:** what is remembered is a set of keys a shard, which the walker frees as it passes; what
-//! is handed over early is the sink's, which may let the caller wait until there is room. The
+//! **Bound:** what is remembered is a set of keys a shard, which the walker frees as it passes;
+//! what is handed over early is the sink's, which may let the caller wait until there is room. The
 //! walker therefore never waits for a lock: it tries.
 
 use std::collections::HashSet;
@@ -202,6 +202,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::effects::Freeing;
     use crate::keys::{Expire, Keys};
     use crate::random::Random;
     use crate::raw::entry::NewValue;
@@ -258,7 +259,7 @@ mod tests {
         keys.select(random.below(DATABASES));
         let key = format!("key {}", random.below(300)).into_bytes();
         match random.below(200) {
-            0 => drop(keys.flush(random.below(DATABASES))),
+            0 => drop(keys.flush(random.below(DATABASES), Freeing::Here)),
             1 => keys.swap(random.below(2), 2),
             2..20 => drop(keys.remove(&key)),
             20..40 => drop(keys.set_expire_at(&key, Some(NOW_MS + 1 + random.below(50) as i64))),

@@ -12,18 +12,20 @@ use std::cell::RefCell;
 
 use crate::access;
 use crate::due::DueKey;
-use crate::effects::{Effects, Event, Garbage, class};
+use crate::effects::{Effects, Event, Freeing, Garbage, class};
 use crate::hasher::hash;
 use crate::keyspace::{Keyspace, ShardData, Tally, add, shard_of, table_hash};
 use crate::random::Random;
 use crate::raw::entry::{Entry, NewValue};
 use crate::raw::shards::Held;
 use crate::raw::table::{Place, Ref, RefMut, Table};
+use crate::settings::freeing;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
 use crate::types::stream::Stream;
 use crate::types::zset::Zset;
+use crate::undo::Undo;
 use crate::value::{Kind, Value, ValueMut, ValueRef};
 use crate::waiting::{Waiter, Waiting, Watched};
 
@@ -54,6 +56,7 @@ pub struct Keys<'a> {
     pub(crate) now_ms: i64,
     /// What has been done so far.
     pub effects: Effects,
+    pub(crate) undo: Option<Box<Undo>>,
     /// This thread's random numbers.
     pub random: RefCell<Random>,
     /// Whether reading counts as use (CLIENT NO-TOUCH turns it off).
@@ -108,6 +111,7 @@ impl<'a> Keys<'a> {
             db: 0,
             now_ms,
             effects: Effects::default(),
+            undo: None,
             random: RefCell::new(random),
             touch: true,
         }
@@ -321,7 +325,7 @@ impl<'a> Keys<'a> {
         };
         drop(entry);
         if let Some(old) = old {
-            self.discard(old);
+            self.discard(old, freeing(&self.space.settings.lazyfree_lazy_server_del));
         }
         self.expiry_changed(hash, had, at);
     }
@@ -368,15 +372,20 @@ impl<'a> Keys<'a> {
         Some(taken)
     }
 
-    /// Removes a key; a large value is freed after the locks are given back.
+    /// Removes a key that a command puts nothing in the place of.
     pub fn remove(&mut self, key: &[u8]) -> bool {
+        self.delete(key, freeing(&self.space.settings.lazyfree_lazy_server_del))
+    }
+
+    /// Removes a key; a large value is freed after the locks are given back.
+    pub fn delete(&mut self, key: &[u8], freeing: Freeing) -> bool {
         let hash = hash(key);
         let Some(place) = self.locate(key, hash) else { return false };
         let entry = self.remove_at(hash, place);
         if entry.kind() == Kind::String {
             drop(entry);
         } else {
-            self.discard(entry.into_value().0);
+            self.discard(entry.into_value().0, freeing);
         }
         self.changed(key);
         true
@@ -409,7 +418,7 @@ impl<'a> Keys<'a> {
         entry
     }
 
-    fn discard(&mut self, value: Value) {
+    fn discard(&mut self, value: Value, freeing: Freeing) {
         let effort = match &value {
             Value::List(list) => list.free_effort(),
             Value::Set(set) => set.free_effort(),
@@ -419,7 +428,7 @@ impl<'a> Keys<'a> {
             Value::Number(_) | Value::Bytes(_) => 1,
         };
         if effort > FREE_INLINE_MAX {
-            self.effects.garbage.push(Garbage::Value(value));
+            self.effects.free(Garbage::Value(value), freeing);
         }
     }
 
@@ -453,17 +462,10 @@ impl<'a> Keys<'a> {
         }
         let (shard, db) = (shard_of(hash), self.db);
         let data = self.held.shard_mut(shard);
-        match (had.is_some(), at.is_some()) {
-            (false, true) => {
-                data.due.live += 1;
-                self.tally.volatile(db, 1);
-            }
-            (true, false) => {
-                data.due.live -= 1;
-                self.tally.volatile(db, -1);
-            }
-            _ => {}
-        }
+        let more = i64::from(at.is_some()) - i64::from(had.is_some());
+        data.due.live = data.due.live.wrapping_add_signed(more as isize);
+        let seconds = |at: Option<i64>| at.map_or(0, |at| at / 1000);
+        self.tally.volatile(db, more, seconds(at) - seconds(had));
         if let Some(at) = at {
             data.due.push(DueKey::new(at, table_hash(hash), db));
             if data.due.wants_rebuild() {
@@ -484,7 +486,7 @@ impl<'a> Keys<'a> {
             add(max, lag.saturating_sub(max.load(std::sync::atomic::Ordering::Relaxed)));
         }
         add(&self.tally.expired, 1);
-        self.discard(entry.into_value().0);
+        self.discard(entry.into_value().0, freeing(&self.space.settings.lazyfree_lazy_expire));
         self.gone(class::EXPIRED, "expired", key);
     }
 
@@ -525,27 +527,36 @@ impl<'a> Keys<'a> {
         let Some(place) = self.locate(key, hash) else { return false };
         let entry = self.remove_at(hash, place);
         add(&self.tally.evicted, 1);
-        self.discard(entry.into_value().0);
+        self.discard(entry.into_value().0, freeing(&self.space.settings.lazyfree_lazy_eviction));
         self.gone(class::EVICTED, "evicted", key);
         true
     }
 
     // What a write causes.
 
-    /// Hands an entry that is about to change or go to the image being taken.
+    /// Keeps an entry that is about to change or go, for whoever wants it as it was.
     #[inline]
     fn before_change(&mut self, hash: u64, place: Place) {
         let data = self.held.shard_mut(shard_of(hash));
         if data.image.is_some() {
             data.hand_over(self.db, place);
         }
+        if let Some(undo) = &mut self.undo
+            && let Some(table) = data.table(self.db)
+        {
+            let entry = table.at(place);
+            undo.keep(self.db, entry.key(), Some(&entry));
+        }
     }
 
-    /// Tells the image being taken of a key that was not there.
+    /// Tells of a key that was not there.
     #[inline]
     fn before_making(&mut self, key: &[u8], hash: u64) {
         if let Some(image) = &mut self.held.shard_mut(shard_of(hash)).image {
             image.before_making(self.db, key);
+        }
+        if let Some(undo) = &mut self.undo {
+            undo.keep(self.db, key, None);
         }
     }
 

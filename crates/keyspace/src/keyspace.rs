@@ -98,6 +98,8 @@ pub struct Tally {
     pub expire_lag_sum_ms: AtomicU64,
     keys: Box<[AtomicI64]>,
     volatile: Box<[AtomicI64]>,
+    /// Sums of the times at which those expire, in seconds since 1970.
+    expire_seconds: Box<[AtomicI64]>,
 }
 
 /// Adds to a counter that no other thread writes: no locked instruction.
@@ -119,6 +121,7 @@ impl Tally {
             expire_lag_sum_ms: AtomicU64::new(0),
             keys: zeros(),
             volatile: zeros(),
+            expire_seconds: zeros(),
         }
     }
 
@@ -129,9 +132,11 @@ impl Tally {
     }
 
     #[inline]
-    pub(crate) fn volatile(&self, db: usize, more: i64) {
-        let cell = &self.volatile[db];
-        cell.store(cell.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    pub(crate) fn volatile(&self, db: usize, more: i64, seconds: i64) {
+        for (cells, more) in [(&self.volatile, more), (&self.expire_seconds, seconds)] {
+            let sum = cells[db].load(Ordering::Relaxed).wrapping_add(more);
+            cells[db].store(sum, Ordering::Relaxed);
+        }
     }
 }
 
@@ -198,6 +203,22 @@ impl Keyspace {
     pub fn volatile_count(&self, db: usize) -> usize {
         let sum: i64 = self.tallies.iter().map(|t| t.volatile[db].load(Ordering::Relaxed)).sum();
         sum.max(0) as usize
+    }
+
+    /// The sum of the times at which the keys of a database expire, in seconds since 1970.
+    pub(crate) fn expire_seconds(&self, db: usize) -> i64 {
+        let sums = self.tallies.iter().map(|t| t.expire_seconds[db].load(Ordering::Relaxed));
+        sums.fold(0, i64::wrapping_add)
+    }
+
+    /// How long the keys with a time to live have left on average, in milliseconds, to a second.
+    pub fn average_ttl_ms(&self, db: usize, now_ms: i64) -> i64 {
+        let count = self.volatile_count(db) as i128;
+        if count == 0 {
+            return 0;
+        }
+        let left = i128::from(self.expire_seconds(db)) * 1000 / count - i128::from(now_ms);
+        left.max(0) as i64
     }
 
     /// Attaches the commit log, once, and turns it on.

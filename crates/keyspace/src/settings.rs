@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::effects::Freeing;
 use crate::types::hash::HashLimits;
 use crate::types::list::ListLimits;
 use crate::types::set::SetLimits;
@@ -80,6 +81,9 @@ pub struct Settings {
     pub stream_node_max_entries: AtomicUsize,
     pub hll_sparse_max_bytes: AtomicUsize,
     pub proto_max_bulk_len: AtomicU64,
+    pub lazyfree_lazy_eviction: AtomicBool,
+    pub lazyfree_lazy_expire: AtomicBool,
+    pub lazyfree_lazy_server_del: AtomicBool,
     pub lazyfree_lazy_user_del: AtomicBool,
     pub lazyfree_lazy_user_flush: AtomicBool,
 }
@@ -106,10 +110,18 @@ impl Default for Settings {
             stream_node_max_entries: AtomicUsize::new(100),
             hll_sparse_max_bytes: AtomicUsize::new(3000),
             proto_max_bulk_len: AtomicU64::new(512 << 20),
+            lazyfree_lazy_eviction: AtomicBool::new(false),
+            lazyfree_lazy_expire: AtomicBool::new(false),
+            lazyfree_lazy_server_del: AtomicBool::new(false),
             lazyfree_lazy_user_del: AtomicBool::new(false),
             lazyfree_lazy_user_flush: AtomicBool::new(false),
         }
     }
+}
+
+/// Who frees, as one of the `lazyfree-lazy-*` options says.
+pub fn freeing(option: &AtomicBool) -> Freeing {
+    if option.load(Ordering::Relaxed) { Freeing::Background } else { Freeing::Here }
 }
 
 impl Settings {

@@ -3,7 +3,7 @@
 //! Visiting takes one shard's lock at a time, unless the command holds them all; emptying and
 //! exchanging need all of them.
 
-use crate::effects::Garbage;
+use crate::effects::{Freeing, Garbage};
 use crate::hasher::hash;
 use crate::keys::{Keys, raise, rebuild_due};
 use crate::keyspace::{Keyspace, table_hash};
@@ -84,7 +84,7 @@ impl Keys<'_> {
     }
 
     /// Removes every key of a database; all shards must be held.
-    pub fn flush(&mut self, db: usize) -> usize {
+    pub fn flush(&mut self, db: usize, freeing: Freeing) -> usize {
         let was = self.db;
         self.db = db;
         let mut removed = 0;
@@ -100,12 +100,15 @@ impl Keys<'_> {
                 Some(image) => image.before_flush(db, table),
                 None => Some(table),
             };
-            self.effects.garbage.extend(table.map(Garbage::Table));
+            if let Some(table) = table {
+                self.effects.free(Garbage::Table(table), freeing);
+            }
             rebuild_due(data);
             self.space.set_next_due_ms(shard, data.due.next_ms());
         }
         self.tally.keys(db, -(self.space.key_count(db) as i64));
-        self.tally.volatile(db, -(self.space.volatile_count(db) as i64));
+        let (volatile, seconds) = (self.space.volatile_count(db), self.space.expire_seconds(db));
+        self.tally.volatile(db, -(volatile as i64), -seconds);
         self.db = was;
         removed
     }
@@ -133,8 +136,9 @@ impl Keys<'_> {
         let volatile = space.volatile_count(other) as i64 - space.volatile_count(one) as i64;
         self.tally.keys(one, keys);
         self.tally.keys(other, -keys);
-        self.tally.volatile(one, volatile);
-        self.tally.volatile(other, -volatile);
+        let seconds = space.expire_seconds(other).wrapping_sub(space.expire_seconds(one));
+        self.tally.volatile(one, volatile, seconds);
+        self.tally.volatile(other, -volatile, -seconds);
         self.db = was;
     }
 

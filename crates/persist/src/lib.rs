@@ -2,4 +2,5 @@
 //! files; it knows keys and values, and nothing of clients.
 
 pub mod aof;
+pub mod disk;
 pub mod rdb;

@@ -46,11 +46,7 @@ pub fn apply_all(shared: &Shared) -> Result<(), (&'static str, String)> {
 
     let bulk = number(const { index_of("proto-max-bulk-len") });
     settings.proto_max_bulk_len.store(bulk, Ordering::Relaxed);
-    let lazily = options.is_on(const { index_of("lazyfree-lazy-user-del") });
-    settings.lazyfree_lazy_user_del.store(lazily, Ordering::Relaxed);
-    let lazily = options.is_on(const { index_of("lazyfree-lazy-user-flush") });
-    settings.lazyfree_lazy_user_flush.store(lazily, Ordering::Relaxed);
-
+    apply_freeing(shared);
     let limits = limits_of(&options.text(const { index_of("client-output-buffer-limit") }));
     shared.set_output_limits(0, limits[0]);
     shared.set_output_limits(1, limits[2]);
@@ -58,6 +54,19 @@ pub fn apply_all(shared: &Shared) -> Result<(), (&'static str, String)> {
         set(&options.text(const { index_of("loglevel") }));
     }
     apply_to_system(shared)
+}
+
+fn apply_freeing(shared: &Shared) {
+    let settings = &shared.core.space.settings;
+    for (cell, index) in [
+        (&settings.lazyfree_lazy_eviction, const { index_of("lazyfree-lazy-eviction") }),
+        (&settings.lazyfree_lazy_expire, const { index_of("lazyfree-lazy-expire") }),
+        (&settings.lazyfree_lazy_server_del, const { index_of("lazyfree-lazy-server-del") }),
+        (&settings.lazyfree_lazy_user_del, const { index_of("lazyfree-lazy-user-del") }),
+        (&settings.lazyfree_lazy_user_flush, const { index_of("lazyfree-lazy-user-flush") }),
+    ] {
+        cell.store(shared.options.is_on(index), Ordering::Relaxed);
+    }
 }
 
 fn apply_to_system(shared: &Shared) -> Result<(), (&'static str, String)> {

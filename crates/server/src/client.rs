@@ -34,6 +34,8 @@ pub struct Client {
     pub watch_flag: Mutex<Weak<AtomicBool>>,
     pub input_bytes: AtomicU64,
     pub output_bytes: AtomicU64,
+    /// Bytes that it takes in all: see [`crate::client_memory`].
+    pub memory: AtomicU64,
     pub total_in: AtomicU64,
     pub total_out: AtomicU64,
     pub commands: AtomicU64,

@@ -363,8 +363,8 @@ fn options_differ(line: &str, index: usize, options: &Options) -> bool {
     options.parse(index, &words) != Ok(options.value(index))
 }
 
-/// An option's lines.
-fn directives(index: usize, options: &Options) -> Vec<String> {
+/// An option's lines in a configuration file, with its present value.
+pub fn directives(index: usize, options: &Options) -> Vec<String> {
     let (row, value) = (&TABLE[index], options.value(index));
     let words: Vec<&str> = value.text.split(' ').filter(|word| !word.is_empty()).collect();
     let groups = match row.name {

@@ -12,6 +12,7 @@ use crate::connection::{Socket, Stream};
 use crate::message::Arrived;
 use crate::options::index_of;
 use crate::shared::Shared;
+use crate::sys;
 use crate::worker::LISTENERS;
 
 enum Door {
@@ -47,7 +48,7 @@ impl Listeners {
                 }
                 Err(_) if may_fail => {}
                 Err(error) => {
-                    let why = crate::sys::error_text(&error);
+                    let why = sys::error_text(&error);
                     let text = format!("Failed listening on port {port} ({name}:{port}: {why})");
                     return Err(io::Error::new(error.kind(), text));
                 }
@@ -71,6 +72,16 @@ impl Listeners {
     /// The configuration of the TLS doors.
     pub fn set_tls(&mut self, config: Arc<rustls::ServerConfig>) {
         self.tls = Some(config);
+    }
+
+    /// Sets how many connections may wait at each door.
+    pub fn set_backlog(&self, count: i64) {
+        for door in &self.doors {
+            match door {
+                Door::Tcp(listener) | Door::Tls(listener) => sys::set_backlog(listener, count),
+                Door::Unix(listener, _) => sys::set_backlog(listener, count),
+            }
+        }
     }
 
     /// Watches all doors by `poll`.
@@ -112,7 +123,7 @@ impl Listeners {
                 let (socket, peer) = listener.accept()?;
                 let _ = socket.set_nodelay(true);
                 let seconds = shared.options.number(const { index_of("tcp-keepalive") });
-                crate::sys::keep_alive(&socket, seconds as u32);
+                sys::keep_alive(&socket, seconds as u32);
                 let laddr = socket.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
                 let is_tls = matches!(self.doors[door], Door::Tls(_));
                 let addr = peer.to_string();

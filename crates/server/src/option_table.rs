@@ -40,7 +40,7 @@ table! {
     "unixsocketperm": Octal(0o777), "0", Start,
         "Permissions of the unix socket, in octal; 0 = as the umask has it.";
     "protected-mode": Bool, "yes", Always, "Without a password, serve loopback clients only.";
-    "tcp-backlog": Int(0, INT), "511", NoEffect, "Connections that may wait to be accepted; 1024.";
+    "tcp-backlog": Int(0, INT), "511", Start, "Connections that may wait to be accepted.";
     "tcp-keepalive": Int(0, INT), "300", Always, "Seconds between keep-alive probes, 0 = none.";
     "maxclients": Int(1, 1_000_000), "10000", Always, "Clients at most.";
     "timeout": Int(0, INT), "0", Always, "Seconds until an idle client is closed, 0 = never.";
@@ -145,7 +145,7 @@ table! {
         "Channels of a new user.";
     "acllog-max-len": Int(0, BIG), "128", NoEffect, "Refused commands that ACL LOG keeps.";
     "sanitize-dump-payload": Enum(&["no", "yes", "clients"]), "no", NoEffect,
-        "How far RESTORE checks its input.";
+        "How far RESTORE checks its input; always all of it.";
 }
 "Memory" {
     "maxmemory": Bytes(0, BIG), "0", Always,
@@ -157,17 +157,17 @@ table! {
     "maxmemory-samples": Int(1, 64), "5", Always, "Keys compared to find one to evict.";
     "maxmemory-eviction-tenacity": Int(0, 100), "10", NoEffect,
         "How long eviction may hold up a command.";
-    "maxmemory-clients": Percent(0, BIG), "0", NoEffect,
-        "Bytes that all clients' buffers may take, or percents of maxmemory.";
+    "maxmemory-clients": Percent(0, BIG), "0", Always,
+        "Bytes that all clients' buffers may take, or percents of maxmemory; then the largest go.";
     "lfu-log-factor": Int(0, INT), "10", Always, "How slowly the counter of uses grows.";
     "lfu-decay-time": Int(0, INT), "1", Always,
         "Minutes after which the counter of uses shrinks by one.";
     "lazyfree-lazy-user-del": Bool, "no", Always, "DEL frees in the background, as UNLINK does.";
     "lazyfree-lazy-user-flush": Bool, "no", Always,
         "FLUSHALL and FLUSHDB free in the background unless told otherwise.";
-    "lazyfree-lazy-eviction": Bool, "no", NoEffect, "Evicted values are freed in the background.";
-    "lazyfree-lazy-expire": Bool, "no", NoEffect, "Expired values are freed in the background.";
-    "lazyfree-lazy-server-del": Bool, "no", NoEffect,
+    "lazyfree-lazy-eviction": Bool, "no", Always, "Evicted values are freed in the background.";
+    "lazyfree-lazy-expire": Bool, "no", Always, "Expired values are freed in the background.";
+    "lazyfree-lazy-server-del": Bool, "no", Always,
         "Overwritten values are freed in the background.";
     "replica-lazy-flush" | "slave-lazy-flush": Bool, "no", NoEffect,
         "A replica frees its old data in the background.";
@@ -232,8 +232,8 @@ table! {
     "watchdog-period": Int(0, INT), "0", NoEffect,
         "Milliseconds after which a stuck server logged where it stood.";
 }
-"Files: not there yet" {
-    "save": Words(save), "3600 1 300 100 60 10000", NoEffect,
+"Files" {
+    "save": Words(save), "3600 1 300 100 60 10000", Always,
         "When to save: seconds and changes, in pairs.";
     "appendonly": Bool, "no", NoEffect, "Whether every write is appended to a file.";
     "appendfsync": Enum(&["everysec", "always", "no"]), "everysec", NoEffect,
@@ -253,15 +253,15 @@ table! {
         "Whether rewriting makes it safe bit by bit.";
     "aof-disable-auto-gc": Bool, "no", NoEffect, "Whether old files are kept.";
     "dbfilename": Text, "dump.rdb", Protected, "The snapshot's name.";
-    "rdbcompression": Bool, "yes", NoEffect, "Whether the snapshot is compressed.";
-    "rdbchecksum": Bool, "yes", NoEffect, "Whether it ends with a checksum.";
+    "rdbcompression": Bool, "yes", Always, "Whether the snapshot is compressed.";
+    "rdbchecksum": Bool, "yes", Always, "Whether it ends with a checksum.";
     "rdb-del-sync-files": Bool, "no", NoEffect, "Whether snapshots made for replicas are removed.";
-    "rdb-save-incremental-fsync": Bool, "yes", NoEffect, "Whether saving makes it safe bit by bit.";
-    "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
+    "rdb-save-incremental-fsync": Bool, "yes", Always, "Whether saving makes it safe bit by bit.";
+    "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "key-load-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
     "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect,
         "Bytes loaded between two looks at clients.";
-    "stop-writes-on-bgsave-error": Bool, "yes", NoEffect,
+    "stop-writes-on-bgsave-error": Bool, "yes", Always,
         "Whether writes are refused while saving fails.";
 }
 "Replication: not there yet" {
@@ -303,9 +303,11 @@ table! {
         NoEffect,
         "What happens when a replica cannot follow.";
 }
-"Scripts: not there yet" {
-    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", NoEffect,
+"Scripts" {
+    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", None,
         "Milliseconds after which a script counts as busy.";
+    "lua-memory-limit": Bytes(1 << 20, BIG), "256mb", None,
+        "Bytes that the scripts, and as much again that the functions, of a thread may take.";
     "lua-enable-deprecated-api": Bool, "no", NoEffect, "Whether old names are there.";
 }
 "Cluster: not there yet" {

@@ -11,6 +11,7 @@ use crate::client::Client;
 use crate::histogram::Histogram;
 use crate::message::{Mailbox, Message};
 use crate::options::Options;
+use crate::persistence::Persistence;
 use crate::pubsub::Subscriptions;
 
 /// One thread's counts: written by it, read by all. Per command: calls, microseconds (in
@@ -26,6 +27,9 @@ pub struct Counts {
     pub reads: AtomicU64,
     pub writes: AtomicU64,
     pub errors: AtomicU64,
+    pub evicted_clients: AtomicU64,
+    /// Bytes that this thread's clients take.
+    pub clients_memory: AtomicU64,
     pub clients: AtomicUsize,
     pub blocked: AtomicUsize,
     pub calls: Box<[AtomicU64]>,
@@ -52,7 +56,7 @@ impl Counts {
     /// Sets all to zero (CONFIG RESETSTAT).
     pub fn reset(&self) {
         let all = [&self.commands, &self.connections, &self.input_bytes, &self.output_bytes];
-        let more = [&self.reads, &self.writes, &self.errors];
+        let more = [&self.reads, &self.writes, &self.errors, &self.evicted_clients];
         let tables = [&self.calls, &self.nanoseconds, &self.rejected, &self.failed];
         let tables = tables.into_iter().flat_map(|table| table.iter());
         all.into_iter()
@@ -128,6 +132,8 @@ pub struct Shared {
     pub records: crate::records::Records,
     /// The file the configuration came from.
     pub config_file: String,
+    /// What is kept on disk, and how that fares.
+    pub persistence: Persistence,
     /// Takes memory to be freed in the background.
     pub free_later: Mutex<std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>>,
     /// Sets what is worth a line in the log; the binary owns the log.
@@ -208,6 +214,7 @@ impl Shared {
             is_stopping: AtomicBool::new(false),
             records: crate::records::Records::default(),
             config_file: parts.config_file,
+            persistence: Persistence::new(parts.now_ms),
             free_later: Mutex::new(parts.free_later),
             set_log_level: OnceLock::new(),
             freeing: parts.freeing,

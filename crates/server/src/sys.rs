@@ -190,6 +190,14 @@ pub fn allocator_report() -> String {
     String::from_utf8_lossy(&report).into_owned()
 }
 
+/// Sets how many connections may wait at a listening socket to be accepted.
+pub fn set_backlog(socket: &impl std::os::fd::AsRawFd, count: i64) {
+    let count = count.clamp(0, i64::from(i32::MAX)) as i32;
+    // SAFETY: the descriptor is open; listening again only sets the number. If it is refused, the
+    // number stays what it was.
+    unsafe { libc::listen(socket.as_raw_fd(), count) };
+}
+
 /// Has the system probe an idle connection after so many seconds, and close it after three probes
 /// without an answer; 0 = never. A refusal changes nothing.
 pub fn keep_alive(socket: &impl std::os::fd::AsRawFd, seconds: u32) {

@@ -128,6 +128,7 @@ impl Worker {
             }
             self.hub.now_ms = now_ms();
             self.take_events(&events);
+            self.evict_clients();
             for index in std::mem::take(&mut self.unfinished) {
                 self.readable(index);
             }
@@ -287,6 +288,7 @@ impl Worker {
         self.end_hold(&mut connection);
         shared.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&id);
         shared.counts[self.hub.thread].clients.fetch_sub(1, Ordering::Relaxed);
+        self.count_memory(&connection.peer.client, 0);
         self.by_id.remove(&id);
         self.free.push(index);
     }
@@ -483,7 +485,8 @@ impl Worker {
         self.ticked_ms = now;
         let shared = Arc::clone(&self.hub.shared);
         let is_paused = shared.pause.until_ms.load(Ordering::Relaxed) > now;
-        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_paused {
+        let is_still = is_paused || shared.persistence.is_loading();
+        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still {
             let mut session = Session::new(0);
             let mut out = Writer::new(false);
             let started = Instant::now();
@@ -518,12 +521,16 @@ impl Worker {
         if self.hub.thread == 0 {
             crate::sys::calibrate();
             shared.sample(self.hub.now_ms);
+            crate::persistence::save::cron(&shared, self.hub.now_ms);
             // Commands make room for themselves; this is for a limit that was lowered in between.
-            self.hub.make_room(&mut Session::new(0), &mut Writer::new(false));
+            if !shared.persistence.is_loading() {
+                self.hub.make_room(&mut Session::new(0), &mut Writer::new(false));
+            }
         }
         let timeout_ms = shared.options.number(const { index_of("timeout") }) * 1000;
         for index in 0..self.connections.len() {
             let Some(mut connection) = self.connections[index].take() else { continue };
+            self.measure_memory(&connection);
             let client = &connection.peer.client;
             client.input_bytes.store(connection.input_bytes() as u64, Ordering::Relaxed);
             let idle_ms = self.hub.now_ms - client.last_ms.load(Ordering::Relaxed);

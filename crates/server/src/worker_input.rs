@@ -49,6 +49,7 @@ impl Worker {
         if !open || done || connection.is_broken || client.killed.load(Ordering::Relaxed) {
             return self.close(index, connection);
         }
+        self.watch_memory(&connection);
         self.connections[index] = Some(connection);
     }
 

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -263,4 +264,71 @@ fn many_waits_leave_nothing_behind() {
         let held = space.lock_one(shard);
         assert!(held.shard(shard).waiting.as_ref().is_none_or(|waiting| waiting.is_empty()));
     }
+}
+
+#[test]
+fn the_largest_clients_go_when_all_take_too_much() {
+    for threads in [1, 2] {
+        let server = Server::with(threads, &[("maxmemory-clients", "300kb")]);
+        let [mut looks, mut exempt, mut large, mut small] = server.clients();
+        exempt.check(&[("CLIENT NO-EVICT on", "OK")]);
+        let half = |bytes: usize| {
+            format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}", "v".repeat(bytes))
+        };
+        let input = |client: &mut Client, id, bytes| {
+            let taken = || field(&client.call("CLIENT LIST"), id, "qbuf").parse::<usize>();
+            let mut taken = taken;
+            eventually("it has arrived", || taken().is_ok_and(|taken| taken >= bytes));
+        };
+        let (exempt_id, small_id) = (exempt.id(), small.id());
+        exempt.send(half(200_000).as_bytes());
+        input(&mut looks, exempt_id, 200_000);
+        small.send(half(20_000).as_bytes());
+        input(&mut looks, small_id, 20_000);
+        large.send(half(100_000).as_bytes());
+        assert!(large.is_closed());
+        let info = looks.call("INFO");
+        assert!(info.contains("evicted_clients:1\r\n"), "{info}");
+        assert_eq!(looks.call("CLIENT LIST").lines().count(), 3);
+    }
+}
+
+#[test]
+fn a_large_transaction_counts_as_a_client_s_memory() {
+    let server = Server::with(1, &[("maxmemory-clients", "100kb")]);
+    let [mut looks, mut queues] = server.clients();
+    queues.check(&[("MULTI", "OK")]);
+    let value = "v".repeat(2000);
+    let commands = line(&format!("SET k {value}")).repeat(100);
+    // The server may close the connection before all of it has gone.
+    let _ = queues.writer().write_all(&commands);
+    eventually("it is closed", || looks.call("INFO stats").contains("evicted_clients:1\r\n"));
+    looks.check(&[("CONFIG RESETSTAT", "OK"), ("EXISTS k", "0")]);
+    assert!(looks.call("INFO stats").contains("evicted_clients:0\r\n"));
+}
+
+#[test]
+fn large_values_are_freed_in_the_background_where_an_option_says_so() {
+    let server = Server::new(1);
+    let [mut client] = server.clients();
+    let members: Vec<String> = (0..1000).map(|number| format!("m{number}")).collect();
+    let add = format!("SADD s {}", members.join(" "));
+    let mut freed = 0;
+    for (option, end) in [
+        ("lazyfree-lazy-user-del", "DEL s"),
+        ("lazyfree-lazy-server-del", "SET s v"),
+        ("lazyfree-lazy-expire", "PEXPIREAT s 1"),
+    ] {
+        for (value, more) in [("no", 0), ("yes", 1)] {
+            client.check(&[(&format!("CONFIG SET {option} {value}"), "OK"), (&add, "1000")]);
+            client.call(end);
+            client.call("DEL s");
+            freed += more;
+            let want = format!("lazyfreed_objects:{freed}\r\n");
+            eventually(option, || client.call("INFO memory").contains(&want));
+        }
+    }
+    client.check(&[(&add, "1000"), ("UNLINK s", "1")]);
+    let want = format!("lazyfreed_objects:{}\r\n", freed + 1);
+    eventually("UNLINK", || client.call("INFO memory").contains(&want));
 }

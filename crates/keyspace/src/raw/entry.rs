@@ -16,6 +16,7 @@
 //! freed with the layout it was made with.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::mem::transmute;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -87,24 +88,26 @@ fn raw_alloc(size: usize) -> NonNull<u8> {
 /// What is written into the value's place.
 enum Word<'a> {
     Embedded(&'a [u8]),
-    Word(u64),
+    Word(*mut u8),
 }
 
-fn word_of(value: Value) -> (u64, u64) {
+/// What a value's kind is, and its word: a number as it is, else the pointer that the value is.
+/// Kept as a pointer, so that it stays one for the compiler as well.
+fn word_of(value: Value) -> (u64, *mut u8) {
     match value {
-        Value::Number(number) => (NUMBER, number as u64),
-        // SAFETY: an Arc of a sized type is one non-null word.
-        Value::Bytes(bytes) => (SHARED, unsafe { std::mem::transmute::<Arc<Vec<u8>>, u64>(bytes) }),
-        // SAFETY: the five types are transparent over one non-null word.
-        Value::List(list) => (LIST, unsafe { std::mem::transmute::<List, u64>(list) }),
+        Value::Number(number) => (NUMBER, ptr::without_provenance_mut(number as usize)),
+        // SAFETY: an Arc of a sized type is one non-null pointer.
+        Value::Bytes(bytes) => (SHARED, unsafe { transmute::<Arc<Vec<u8>>, *mut u8>(bytes) }),
+        // SAFETY: the five types are transparent over one non-null pointer.
+        Value::List(list) => (LIST, unsafe { transmute::<List, *mut u8>(list) }),
         // SAFETY: as above.
-        Value::Set(set) => (SET, unsafe { std::mem::transmute::<Set, u64>(set) }),
+        Value::Set(set) => (SET, unsafe { transmute::<Set, *mut u8>(set) }),
         // SAFETY: as above.
-        Value::Hash(hash) => (HASH, unsafe { std::mem::transmute::<Hash, u64>(hash) }),
+        Value::Hash(hash) => (HASH, unsafe { transmute::<Hash, *mut u8>(hash) }),
         // SAFETY: as above.
-        Value::Zset(zset) => (ZSET, unsafe { std::mem::transmute::<Zset, u64>(zset) }),
+        Value::Zset(zset) => (ZSET, unsafe { transmute::<Zset, *mut u8>(zset) }),
         // SAFETY: as above.
-        Value::Stream(stream) => (STREAM, unsafe { std::mem::transmute::<Stream, u64>(stream) }),
+        Value::Stream(stream) => (STREAM, unsafe { transmute::<Stream, *mut u8>(stream) }),
     }
 }
 
@@ -117,16 +120,16 @@ pub enum NewValue<'a> {
 }
 
 impl NewValue<'_> {
-    fn place(self) -> (u64, Option<Vec<u8>>, u64) {
+    fn place(self) -> (u64, Option<Vec<u8>>, *mut u8) {
         match self {
             NewValue::Bytes(bytes) if bytes.len() > EMBEDDED_MAX => {
                 let (kind, word) = word_of(Value::Bytes(Arc::new(bytes.to_vec())));
                 (kind, None, word)
             }
-            NewValue::Bytes(_) => (EMBEDDED, None, 0),
+            NewValue::Bytes(_) => (EMBEDDED, None, ptr::null_mut()),
             NewValue::Value(Value::Bytes(bytes)) if bytes.len() <= EMBEDDED_MAX => {
                 let bytes = Arc::try_unwrap(bytes).unwrap_or_else(|shared| shared.to_vec());
-                (EMBEDDED, Some(bytes), 0)
+                (EMBEDDED, Some(bytes), ptr::null_mut())
             }
             NewValue::Value(value) => {
                 let (kind, word) = word_of(value);
@@ -158,7 +161,7 @@ impl Entry {
                 at + 4
             }
             Word::Word(word) => {
-                entry.write_u64(at, word);
+                entry.write_pointer(at, word);
                 at + 8
             }
         };
@@ -177,6 +180,11 @@ impl Entry {
     }
 
     fn write_u64(&mut self, at: usize, word: u64) {
+        // SAFETY: callers write inside `size()`, at multiples of 8.
+        unsafe { *self.0.as_ptr().add(at).cast() = word }
+    }
+
+    fn write_pointer(&mut self, at: usize, word: *mut u8) {
         // SAFETY: callers write inside `size()`, at multiples of 8.
         unsafe { *self.0.as_ptr().add(at).cast() = word }
     }
@@ -469,7 +477,7 @@ impl<'a> Ref<'a, Entry> {
     #[inline]
     pub fn into_value(self) -> ValueRef<'a> {
         // SAFETY: what the value borrows lies in the entry's heap, which the table owns for 'a.
-        unsafe { std::mem::transmute::<ValueRef<'_>, ValueRef<'a>>(self.value()) }
+        unsafe { transmute::<ValueRef<'_>, ValueRef<'a>>(self.value()) }
     }
 }
 
@@ -477,13 +485,13 @@ impl<'a> RefMut<'a, Entry> {
     /// The value, for as long as the table is borrowed.
     pub fn into_value_mut(mut self) -> ValueMut<'a> {
         // SAFETY: as in `into_value`; what a ValueMut changes never moves the entry.
-        unsafe { std::mem::transmute::<ValueMut<'_>, ValueMut<'a>>(self.value_mut()) }
+        unsafe { transmute::<ValueMut<'_>, ValueMut<'a>>(self.value_mut()) }
     }
 
     /// A string's bytes, see [`Entry::string_bytes`], for as long as the table is borrowed.
     pub fn into_string_bytes(mut self, len: usize) -> &'a mut [u8] {
         // SAFETY: the bytes lie where the entry is after the resize; the slot is set on drop.
-        unsafe { std::mem::transmute::<&mut [u8], &'a mut [u8]>(self.string_bytes(len)) }
+        unsafe { transmute::<&mut [u8], &'a mut [u8]>(self.string_bytes(len)) }
     }
 }
 

@@ -486,6 +486,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         #[test]
         fn every_integer_reads_back(number in any::<i64>(), shift in 0..64) {
             let number: i64 = number >> shift;

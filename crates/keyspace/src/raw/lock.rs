@@ -27,28 +27,20 @@ impl Lock {
     #[inline]
     pub fn take(&self) {
         if !self.try_take() {
-            self.wait();
+            self.wait(|| false);
         }
     }
 
+    /// Waits for the lock and takes it, unless `stop` says so before: then false.
     #[cold]
-    fn wait(&self) {
-        let mut tries = 0u32;
-        let mut nap = Duration::from_micros(5);
+    pub fn wait(&self, stop: impl Fn() -> bool) -> bool {
         loop {
-            while self.0.load(Ordering::Relaxed) != 0 {
-                tries += 1;
-                if tries < SPINS {
-                    std::hint::spin_loop();
-                } else if tries < SPINS + YIELDS {
-                    std::thread::yield_now();
-                } else {
-                    std::thread::sleep(nap);
-                    nap = (nap * 2).min(NAP_MAX);
-                }
-            }
+            nap(|| self.0.load(Ordering::Relaxed) == 0 || stop());
             if self.try_take() {
-                return;
+                return true;
+            }
+            if stop() {
+                return false;
             }
         }
     }
@@ -58,6 +50,24 @@ impl Lock {
     pub fn give(&self) {
         debug_assert_eq!(self.0.load(Ordering::Relaxed), 1);
         self.0.store(0, Ordering::Release);
+    }
+}
+
+/// Waits until `ready`: spins, then yields, then sleeps for growing times.
+#[cold]
+pub fn nap(ready: impl Fn() -> bool) {
+    let mut tries = 0u32;
+    let mut nap = Duration::from_micros(5);
+    while !ready() {
+        tries += 1;
+        if tries < SPINS {
+            std::hint::spin_loop();
+        } else if tries < SPINS + YIELDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(nap);
+            nap = (nap * 2).min(NAP_MAX);
+        }
     }
 }
 

@@ -3,11 +3,15 @@
 //! **Invariant:** a shard's contents are reached only through [`Held`], which has that shard's
 //! lock; asking for a shard that is not held is a bug of a command's key table and panics.
 //! **Invariant:** locks that must be waited for are taken in ascending order, so no two threads
-//! ever wait for each other; [`Held::try_extend`] never waits.
+//! ever wait for each other; [`Held::try_extend`] never waits. The one exception is the holder of
+//! the only [`Widener`], who may wait for any lock while holding others: until it has it, whoever
+//! waits while holding locks (and has done nothing under them yet) gives them back and waits
+//! without.
 
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::lock::Lock;
+use super::lock::{Lock, nap};
 
 /// Number of shards. A power of two; the top bits of a key's hash choose its shard.
 pub const SHARDS: usize = 1024;
@@ -37,6 +41,12 @@ impl ShardSet {
     #[inline]
     pub fn has(&self, shard: usize) -> bool {
         self.0[shard / 64] >> (shard % 64) & 1 != 0
+    }
+
+    /// Whether every shard of `other` is in this set.
+    #[inline]
+    pub fn covers(&self, other: &ShardSet) -> bool {
+        self.0.iter().zip(&other.0).all(|(word, other)| other & !word == 0)
     }
 
     /// Adds every shard of `other`.
@@ -75,7 +85,13 @@ struct Shard<T> {
 }
 
 /// All the shards.
-pub struct Shards<T>(Box<[Shard<T>]>);
+pub struct Shards<T> {
+    all: Box<[Shard<T>]>,
+    /// Somebody holds the widener.
+    widener: AtomicBool,
+    /// Its holder waits for a lock.
+    widening: AtomicBool,
+}
 
 // SAFETY: contents are reached under their lock only.
 unsafe impl<T: Send> Sync for Shards<T> {}
@@ -83,7 +99,11 @@ unsafe impl<T: Send> Sync for Shards<T> {}
 impl<T: Default> Default for Shards<T> {
     fn default() -> Self {
         let shard = || Shard { lock: Lock::default(), contents: UnsafeCell::new(T::default()) };
-        Shards((0..SHARDS).map(|_| shard()).collect())
+        Shards {
+            all: (0..SHARDS).map(|_| shard()).collect(),
+            widener: AtomicBool::new(false),
+            widening: AtomicBool::new(false),
+        }
     }
 }
 
@@ -104,28 +124,77 @@ impl<T> Shards<T> {
     /// Takes one shard's lock.
     #[inline]
     pub fn lock_one(&self, shard: usize) -> Held<'_, T> {
-        self.0[shard].lock.take();
+        self.all[shard].lock.take();
         Held { shards: self, which: Which::One(shard) }
     }
 
     /// Asks the processor to bring in a shard's lock and what lies beside it.
     #[inline]
     pub fn prefetch(&self, shard: usize) {
-        super::table::prefetch((&raw const self.0[shard]).cast());
+        super::table::prefetch((&raw const self.all[shard]).cast());
     }
 
     /// Takes one shard's lock if it is free.
     pub fn try_lock_one(&self, shard: usize) -> Option<Held<'_, T>> {
-        let taken = self.0[shard].lock.try_take();
+        let taken = self.all[shard].lock.try_take();
         taken.then_some(Held { shards: self, which: Which::One(shard) })
     }
 
     /// Takes the locks of all shards of `set`.
+    #[inline]
     pub fn lock(&self, set: &ShardSet) -> Held<'_, T> {
         for shard in set.iter() {
-            self.0[shard].lock.take();
+            if !self.all[shard].lock.try_take() {
+                self.wait_for(set, shard);
+            }
         }
         Held { shards: self, which: Which::Many(*set) }
+    }
+
+    /// Waits for one shard of a set whose shards below it are held, and makes way for the holder
+    /// of the widener meanwhile.
+    #[cold]
+    fn wait_for(&self, set: &ShardSet, shard: usize) {
+        let makes_way = || self.widening.load(Ordering::Acquire);
+        let below = || set.iter().take_while(|other| *other < shard);
+        while !self.all[shard].lock.wait(makes_way) {
+            below().for_each(|held| self.all[held].lock.give());
+            nap(|| !makes_way());
+            // Others of the set may have to be waited for now, in the same way.
+            for held in below() {
+                if !self.all[held].lock.try_take() {
+                    self.wait_for(set, held);
+                }
+            }
+        }
+    }
+
+    /// Takes the one widener if nobody has it.
+    pub fn try_widener(&self) -> Option<Widener<'_>> {
+        let free = !self.widener.swap(true, Ordering::Acquire);
+        // Lazily: one that is made is given back when dropped.
+        free.then(|| Widener { taken: &self.widener })
+    }
+
+    /// Waits for the widener. The caller must hold no lock.
+    pub fn widener(&self) -> Widener<'_> {
+        loop {
+            nap(|| !self.widener.load(Ordering::Relaxed));
+            if let Some(widener) = self.try_widener() {
+                return widener;
+            }
+        }
+    }
+}
+
+/// The right to wait for locks while holding others; given back when dropped.
+pub struct Widener<'a> {
+    taken: &'a AtomicBool,
+}
+
+impl Drop for Widener<'_> {
+    fn drop(&mut self) {
+        self.taken.store(false, Ordering::Release);
     }
 }
 
@@ -144,7 +213,7 @@ impl<'a, T> Held<'a, T> {
     pub fn shard(&self, shard: usize) -> &T {
         assert!(self.has(shard), "a command touched a key that its table does not declare");
         // SAFETY: the shard's lock is held, and `self` is borrowed.
-        unsafe { &*self.shards.0[shard].contents.get() }
+        unsafe { &*self.shards.all[shard].contents.get() }
     }
 
     /// A held shard's contents, to be changed.
@@ -152,7 +221,7 @@ impl<'a, T> Held<'a, T> {
     pub fn shard_mut(&mut self, shard: usize) -> &mut T {
         assert!(self.has(shard), "a command touched a key that its table does not declare");
         // SAFETY: the shard's lock is held, and `self` is borrowed mutably: no other reference.
-        unsafe { &mut *self.shards.0[shard].contents.get() }
+        unsafe { &mut *self.shards.all[shard].contents.get() }
     }
 
     /// The shards that are held, ascending.
@@ -163,13 +232,63 @@ impl<'a, T> Held<'a, T> {
         }
     }
 
+    /// Whether every shard of `set` is held.
+    pub fn has_all(&self, set: &ShardSet) -> bool {
+        match &self.which {
+            Which::One(one) => set.iter().all(|shard| shard == *one),
+            Which::Many(held) => held.covers(set),
+        }
+    }
+
+    /// The shards that are held, as a set.
+    pub fn set(&self) -> ShardSet {
+        match &self.which {
+            Which::One(one) => {
+                let mut set = ShardSet::default();
+                set.add(*one);
+                set
+            }
+            Which::Many(set) => *set,
+        }
+    }
+
+    /// Takes the locks of `set` as well, waiting for them: others make way.
+    pub fn extend(&mut self, set: &ShardSet, _widener: &Widener<'_>) {
+        let mut all = self.set();
+        self.shards.widening.store(true, Ordering::Release);
+        for shard in set.iter().filter(|shard| !all.has(*shard)).collect::<Vec<_>>() {
+            self.shards.all[shard].lock.take();
+            all.add(shard);
+        }
+        self.shards.widening.store(false, Ordering::Release);
+        self.which = Which::Many(all);
+    }
+
+    /// Gives all locks back and takes those of `set` instead: what was seen under the old ones
+    /// says nothing any more.
+    pub fn exchange(&mut self, set: &ShardSet) {
+        let shards = self.shards;
+        self.give_all();
+        self.which = Which::Many(ShardSet::default());
+        // Dropping the old one gives an empty set back.
+        *self = shards.lock(set);
+    }
+
+    #[inline]
+    fn give_all(&self) {
+        match &self.which {
+            Which::One(one) => self.shards.all[*one].lock.give(),
+            Which::Many(set) => set.iter().for_each(|shard| self.shards.all[shard].lock.give()),
+        }
+    }
+
     /// Takes the locks of `set` as well, if that needs no waiting; else changes nothing.
     pub fn try_extend(&mut self, set: &ShardSet) -> bool {
         let missing: Vec<usize> = set.iter().filter(|shard| !self.has(*shard)).collect();
         for (done, shard) in missing.iter().enumerate() {
-            if !self.shards.0[*shard].lock.try_take() {
+            if !self.shards.all[*shard].lock.try_take() {
                 for taken in &missing[..done] {
-                    self.shards.0[*taken].lock.give();
+                    self.shards.all[*taken].lock.give();
                 }
                 return false;
             }
@@ -186,10 +305,7 @@ impl<'a, T> Held<'a, T> {
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        match &self.which {
-            Which::One(one) => self.shards.0[*one].lock.give(),
-            Which::Many(set) => set.iter().for_each(|shard| self.shards.0[shard].lock.give()),
-        }
+        self.give_all();
     }
 }
 

@@ -1,1 +1,5 @@
-//! The append-only file: segments, manifest, writer, replay.
+//! The append-only file: manifest, reading, the log that writes it, rewriting, checking.
+
+pub mod log;
+pub mod manifest;
+pub mod reader;

@@ -239,7 +239,8 @@ fn memory(page: &mut Page<'_>) {
     page.ratio("mem_fragmentation_ratio", rss, used);
     page.field("mem_fragmentation_bytes", rss as i64 - used as i64);
     page.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog"]);
-    page.zeros(&["mem_total_replication_buffers", "mem_clients_slaves", "mem_clients_normal"]);
+    page.zeros(&["mem_total_replication_buffers", "mem_clients_slaves"]);
+    page.field("mem_clients_normal", page.total(|counts| &counts.clients_memory));
     page.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
     page.field("mem_allocator", sys::allocator_name());
     page.zeros(&["active_defrag_running"]);
@@ -247,21 +248,10 @@ fn memory(page: &mut Page<'_>) {
     page.field("lazyfreed_objects", shared.freeing.freed.load(Ordering::Relaxed));
 }
 
-/// Nothing is kept on disk yet: what Redis says with saving and the append-only file off.
 fn persistence(page: &mut Page<'_>) {
-    page.zeros(&["loading", "async_loading", "current_cow_peak", "current_cow_size"]);
-    page.zeros(&["current_cow_size_age"]);
-    page.field("current_fork_perc", "0.00");
-    page.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
-    let changes = page.shared.core.space.total(|tally| &tally.changes);
-    page.field("rdb_changes_since_last_save", changes);
-    page.zeros(&["rdb_bgsave_in_progress"]);
-    page.field("rdb_last_save_time", page.shared.started_ms / 1000);
-    page.field("rdb_last_bgsave_status", "ok");
-    page.field("rdb_last_bgsave_time_sec", -1);
-    page.field("rdb_current_bgsave_time_sec", -1);
-    page.zeros(&["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired"]);
-    page.zeros(&["rdb_last_load_keys_loaded", "aof_enabled", "aof_rewrite_in_progress"]);
+    let (shared, now_ms) = (page.shared, page.now_ms);
+    crate::persistence::fields(shared, now_ms, |name, value| page.field(name, value));
+    page.zeros(&["aof_enabled", "aof_rewrite_in_progress"]);
     page.zeros(&["aof_rewrite_scheduled"]);
     page.field("aof_last_rewrite_time_sec", -1);
     page.field("aof_current_rewrite_time_sec", -1);
@@ -269,6 +259,7 @@ fn persistence(page: &mut Page<'_>) {
     page.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
     page.field("aof_last_write_status", "ok");
     page.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
+    crate::persistence::loading_fields(shared, now_ms, |name, value| page.field(name, value));
 }
 
 fn stats(page: &mut Page<'_>) {
@@ -293,7 +284,8 @@ fn stats(page: &mut Page<'_>) {
     page.zeros(&["expired_time_cap_reached_count", "expire_cycle_cpu_milliseconds"]);
     expire_lag(page, expired);
     page.field("evicted_keys", space.total(|tally| &tally.evicted));
-    page.zeros(&["evicted_clients", "total_eviction_exceeded_time"]);
+    page.field("evicted_clients", page.total(|counts| &counts.evicted_clients));
+    page.zeros(&["total_eviction_exceeded_time"]);
     page.zeros(&["current_eviction_exceeded_time"]);
     page.field("keyspace_hits", space.total(|tally| &tally.hits));
     page.field("keyspace_misses", space.total(|tally| &tally.misses));
@@ -432,7 +424,8 @@ fn keyspace(page: &mut Page<'_>) {
     for db in 0..space.databases() {
         let (keys, expires) = (space.key_count(db), space.volatile_count(db));
         if keys > 0 {
-            page.field(&format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl=0"));
+            let ttl = space.average_ttl_ms(db, page.now_ms);
+            page.field(&format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl={ttl}"));
         }
     }
 }
@@ -486,7 +479,7 @@ mod tests {
             ("total_commands_processed", "5"),
             ("keyspace_hits", "1"),
             ("keyspace_misses", "1"),
-            ("db0", "keys=2,expires=1,avg_ttl=0"),
+            ("db0", "keys=2,expires=1,avg_ttl=15000"),
             ("errorstat_ERR", "count=1"),
             ("maxmemory_policy", "noeviction"),
         ] {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use commands::registry::Registry;
 
 use crate::client::Client;
+use crate::client_memory::BASE_BYTES;
 use crate::hub::Hub;
 
 /// What only the client's own thread knows, while its command runs.
@@ -19,11 +20,6 @@ pub struct Running {
     /// Bytes of the command as it came in.
     pub input_bytes: usize,
 }
-
-/// Bytes that a connection takes without any buffers.
-const BASE_BYTES: u64 = (size_of::<crate::connection::Connection>()
-    + size_of::<crate::connection::Peer>()) as u64
-    + size_of::<Client>() as u64;
 
 /// The letters of `flags=`.
 fn flags(client: &Client) -> String {
