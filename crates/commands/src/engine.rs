@@ -657,6 +657,7 @@ fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: 
     }
     if let Err(error) = result {
         cx.host.error(&error);
+        cx.host.failed_waiting(entry);
         out.error(error.message());
     }
     waiter.end();

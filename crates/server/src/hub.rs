@@ -535,6 +535,10 @@ impl Host for Hub {
         self.started = Instant::now();
     }
 
+    fn failed_waiting(&mut self, entry: &Entry) {
+        add(&self.counts().failed[entry.index], 1);
+    }
+
     fn end(&mut self, _: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
         let nanoseconds = self.started.elapsed().as_nanos() as u64;
         self.touched |= entry.command.flags.has(READONLY) || entry.command.flags.has(WRITE);
