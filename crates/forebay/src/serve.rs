@@ -103,7 +103,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
-    let families = [commands::FAMILIES, &server::families()].concat();
+    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
     let running = server::start::start(configuration, &families, random_bits())
         .map_err(|error| sys::error_text(&error))?;
     // It can be set only once, which is here.

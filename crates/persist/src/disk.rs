@@ -1,8 +1,8 @@
 //! The one place that opens data files: what the append-only file and the snapshots need of a file
 //! system, the real one, and one that fails on purpose.
 //!
-//! **Invariant:** positions are given by the caller: no file has a cursor, so a write that failed or
-//! fell short can be done again at the same place.
+//! **Invariant:** positions are given by the caller: no file has a cursor, so a write that failed
+//! or fell short can be done again at the same place.
 
 use std::fs;
 use std::io;
@@ -239,9 +239,7 @@ impl FailingDisk {
 
     fn check(&self, call: Call) -> io::Result<()> {
         match self.fault(call) {
-            Some(Fault::Error(code) | Fault::Torn(code)) => {
-                Err(io::Error::from_raw_os_error(code))
-            }
+            Some(Fault::Error(code) | Fault::Torn(code)) => Err(io::Error::from_raw_os_error(code)),
             Some(Fault::Short) | None => Ok(()),
         }
     }

@@ -303,9 +303,11 @@ table! {
         NoEffect,
         "What happens when a replica cannot follow.";
 }
-"Scripts: not there yet" {
-    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", NoEffect,
+"Scripts" {
+    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", Always,
         "Milliseconds after which a script counts as busy.";
+    "lua-memory-limit": Bytes(1 << 20, BIG), "256mb", Always,
+        "Bytes that the scripts, and as much again that the functions, of a thread may take.";
     "lua-enable-deprecated-api": Bool, "no", NoEffect, "Whether old names are there.";
 }
 "Cluster: not there yet" {

@@ -137,7 +137,7 @@ pub const FAMILY: Family = Family {
             keys: &[streams(4)],
             usage: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] \
                     STREAMS key [key ...] id [id ...]",
-            summary: "Returns entries that nobody of a group has had, or a consumer's pending ones.",
+            summary: "Returns entries nobody of a group has had, or a consumer's pending ones.",
             complexity: "O(M), M = entries returned",
             ..SINCE_5
         },

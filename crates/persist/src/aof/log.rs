@@ -10,19 +10,19 @@
 //! into the next. Otherwise the event loops write at the end of their turns, and the thread syncs
 //! once a second (`everysec`) or never (`no`); what comes while a sync is under way waits for it.
 //!
-//! **Invariant:** `durable <= written <= appended`; a position counts as durable when a crash of the
-//! machine leaves everything before it.
+//! **Invariant:** `durable <= written <= appended`; a position counts as durable when a crash of
+//! the machine leaves everything before it.
 //! **Invariant:** bytes that could not be written or, with `always`, synced stay in hand and are
-//! written again at the same place: the kernel may have dropped the pages of a failed sync. With the
-//! other policies a failed sync makes the file suspect: nothing counts as durable until a
+//! written again at the same place: the kernel may have dropped the pages of a failed sync. With
+//! the other policies a failed sync makes the file suspect: nothing counts as durable until a
 //! rewrite has replaced it ([`Log::replaced`]).
 //! **Bound:** `pending_bytes_max`: event loops wait before they take more commands
 //! ([`Log::wait_for_room`]), never under a lock.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU64, AtomicUsize};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};

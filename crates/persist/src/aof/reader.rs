@@ -228,14 +228,8 @@ pub fn read(
     taker: &mut dyn Taker,
 ) -> io::Result<Outcome> {
     let size = file.len()?;
-    let outcome = Outcome {
-        size,
-        valid_to: from,
-        line: 1,
-        commands: 0,
-        damage: None,
-        stopped_at: None,
-    };
+    let outcome =
+        Outcome { size, valid_to: from, line: 1, commands: 0, damage: None, stopped_at: None };
     let buffer = Vec::new();
     let mut reading =
         Reading { file, buffer, base: from, at: 0, run: 0, in_multi: false, is_strict, outcome };
@@ -468,7 +462,8 @@ mod tests {
 
     #[test]
     fn lengths_that_lie_take_no_memory() {
-        for lie in ["*1\r\n$9999999999999\r\nx", "*99999999999999\r\n$1\r\nx\r\n", "*1\r\n$5\r\nab"] {
+        for lie in ["*1\r\n$9999999999999\r\nx", "*99999999999999\r\n$1\r\nx\r\n", "*1\r\n$5\r\nab"]
+        {
             let (outcome, _) = run(lie.as_bytes());
             assert_eq!(outcome.damage.map(|it| it.kind), Some(Kind::Short), "{lie}");
         }

@@ -3,7 +3,6 @@
 pub mod access;
 pub mod config;
 pub mod debug;
-pub mod functions;
 pub mod info;
 pub mod latency;
 pub mod memory;
@@ -24,5 +23,4 @@ pub const FAMILIES: &[Family] = &[
     save::FAMILY,
     access::FAMILY,
     debug::FAMILY,
-    functions::FAMILY,
 ];
