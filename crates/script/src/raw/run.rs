@@ -14,7 +14,6 @@ use mlua::ffi as lua;
 use resp::Args;
 
 use super::json::Settings;
-use super::random::seeded;
 use super::reply;
 use super::stack::{State, bytes_at, get_field, pop, push_bytes, push_error, push_ref, set_field};
 use super::stack::{take_ref, type_of};
@@ -92,7 +91,6 @@ pub fn run_job(vm: &mut Vm, run: &mut Run<'_, '_>, job: &Job<'_>) -> Result<(), 
     unsafe {
         (*inner).run = ptr::from_mut(run).cast();
         (*inner).job = ptr::from_ref(job).cast_mut().cast();
-        (*inner).random = seeded(0);
         (*inner).json = Settings::default();
         push_ref(l, (*inner).references.handler);
         push_ref(l, (*inner).references.runner);

@@ -269,7 +269,9 @@ unsafe extern "C-unwind" fn guarded(l: State) -> c_int {
 /// Runs what changes its first argument if that may be changed.
 unsafe extern "C-unwind" fn unless_protected(l: State) -> c_int {
     if push_real(l, 1) {
-        raise(l, format_args!("Attempt to modify a readonly table"));
+        // Without a place in front: it is raised inside the function that was called.
+        push_bytes(l, b"Attempt to modify a readonly table");
+        lua::lua_error(l);
     }
     original(l)(l)
 }

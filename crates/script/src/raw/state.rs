@@ -13,7 +13,7 @@ use resp::OwnedArgs;
 use super::json::Settings;
 use super::library::Loading;
 use super::run::HOOK_INSTRUCTIONS;
-use super::sandbox;
+use super::{random, sandbox};
 use super::stack::{State, pop};
 use crate::run::Run;
 
@@ -137,7 +137,7 @@ impl Vm {
             message: String::new(),
             words: OwnedArgs::default(),
             json: Settings::default(),
-            random: 0,
+            random: random::START,
             references: References::default(),
         }));
         // SAFETY: the allocator gets the address of what lives as long as the state.
