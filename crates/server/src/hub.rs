@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{
-    ADMIN, DENY_OOM, FAST, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
+    ADMIN, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
     WRITE,
 };
 use commands::context::{Deliver, Host, Session};
@@ -254,10 +254,26 @@ impl Hub {
         if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
+        self.check_files(session, entry)?;
         if !self.make_room(session, &mut Writer::new(false)) && takes_memory(session, entry) {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
         Ok(())
+    }
+
+    /// Refuses what may not run while data is loaded or cannot be saved.
+    fn check_files(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
+        let persistence = &self.shared.persistence;
+        if persistence.is_loading() && !entry.command.flags.has(LOADING) {
+            return Err(Error::text("LOADING Redis is loading the dataset in memory"));
+        }
+        if !persistence.may_refuse() || !(writes(session, entry) || entry.full_name == "ping") {
+            return Ok(());
+        }
+        if persistence.is_closing.load(Ordering::Acquire) {
+            return Err(Error::text("LOADING The server is shutting down"));
+        }
+        crate::persistence::write_refusal(&self.shared).map_or(Ok(()), |text| Err(Error::text(text)))
     }
 
     /// Counts the command that a client waited in as failed.
@@ -332,6 +348,15 @@ fn takes_memory(session: &Session, entry: &Entry) -> bool {
         "EXEC" => multi.flags.has(DENY_OOM),
         "QUIT" | "RESET" => false,
         _ => !flags.has(TRANSACTION),
+    }
+}
+
+/// Whether a command may change keys, by itself or by the transaction that it runs.
+fn writes(session: &Session, entry: &Entry) -> bool {
+    let flags = entry.command.flags;
+    match &session.multi {
+        Some(multi) if entry.command.name == "EXEC" => multi.flags.has(WRITE),
+        _ => flags.has(WRITE),
     }
 }
 
@@ -433,7 +458,10 @@ impl Host for Hub {
     fn allows_batch(&mut self, _: &Session) -> bool {
         let options = &self.shared.options;
         let slow = options.number(const { index_of("slowlog-log-slower-than") });
-        let quiet = self.shared.monitor_count.load(Ordering::Relaxed) == 0
+        let persistence = &self.shared.persistence;
+        let quiet = !persistence.is_loading()
+            && !persistence.may_refuse()
+            && self.shared.monitor_count.load(Ordering::Relaxed) == 0
             && !(0..BATCH_MICROSECONDS).contains(&slow)
             && self.shared.pause.until_ms.load(Ordering::Relaxed) == 0
             && !self.is_memory_short();

@@ -7,6 +7,7 @@ pub mod info;
 pub mod latency;
 pub mod memory;
 pub mod misc;
+pub mod save;
 pub mod slowlog;
 
 use commands::command::Family;
@@ -19,6 +20,7 @@ pub const FAMILIES: &[Family] = &[
     latency::FAMILY,
     memory::FAMILY,
     misc::FAMILY,
+    save::FAMILY,
     access::FAMILY,
     debug::FAMILY,
 ];
