@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{
-    ADMIN, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
+    ADMIN, ALLOW_BUSY, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
     WRITE,
 };
-use commands::context::{Deliver, Host, Session};
+use commands::context::{Deliver, Host, Script, Session};
 use commands::error::Error;
 use commands::registry::Entry;
 use keyspace::effects::{Effects, Event, class};
@@ -26,6 +26,7 @@ use crate::options::{Kind, Options, index_of};
 use crate::pubsub::{Channel, Subscriber};
 use crate::records::Slow;
 use crate::shared::{Counts, Shared};
+use crate::worker::Worker;
 use crate::sys;
 
 /// Commands slower than this many microseconds are always timed one by one: batches hold only
@@ -45,11 +46,11 @@ pub struct Hub {
     /// This thread's mail, taken out of its mailbox and not read yet.
     pub mail: VecDeque<Message>,
     /// Messages for the client whose command runs: they follow the reply.
-    own: Vec<Arc<Pushed>>,
+    pub(crate) own: Vec<Arc<Pushed>>,
     /// Random numbers.
     pub random: Random,
     evictor: Evictor,
-    started: Instant,
+    pub(crate) started: Instant,
 }
 
 impl Hub {
@@ -74,6 +75,9 @@ impl Hub {
     /// In a command of another server: the binary brings these families and hubs together.
     pub fn of(host: &mut dyn Host) -> &mut Hub {
         let host: &mut dyn std::any::Any = host;
+        if host.is::<Worker>() {
+            return &mut host.downcast_mut::<Worker>().expect("looked just now").hub;
+        }
         host.downcast_mut().expect("families of the server run under its hub")
     }
 
@@ -250,8 +254,11 @@ impl Hub {
                  QUIT / RESET are allowed in this context"
             )));
         }
+        if self.shared.busy.is_any() {
+            return self.check_busy(session, entry);
+        }
         let uses_keys = flags.has(READONLY) || flags.has(WRITE);
-        if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
+        if uses_keys && self.peer().client.monitor.load(Ordering::Relaxed) {
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
         self.check_files(session, entry)?;
@@ -259,6 +266,14 @@ impl Hub {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
         Ok(())
+    }
+
+    /// Refuses most commands while a script runs for long. What remains touches no key: it can run
+    /// in the middle of that script.
+    fn check_busy(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
+        // To forget watches takes the locks of their keys.
+        let is_free = entry.command.flags.has(ALLOW_BUSY) && session.watched.is_empty();
+        if is_free { Ok(()) } else { Err(self.shared.busy.error()) }
     }
 
     /// Refuses what may not run while data is loaded or cannot be saved.
@@ -434,6 +449,16 @@ impl Host for Hub {
         result
     }
 
+    fn busy_error(&self) -> Error {
+        self.shared.busy.error()
+    }
+
+    fn script_ended(&mut self, script: &Script) {
+        if script.is_busy.swap(false, Ordering::Relaxed) {
+            self.shared.busy.end(&self.shared.core.space, script.is_eval);
+        }
+    }
+
     fn is_memory_short(&mut self) -> bool {
         Hub::is_memory_short(self)
     }
@@ -459,7 +484,8 @@ impl Host for Hub {
         let options = &self.shared.options;
         let slow = options.number(const { index_of("slowlog-log-slower-than") });
         let persistence = &self.shared.persistence;
-        let quiet = !persistence.is_loading()
+        let quiet = !self.shared.busy.is_any()
+            && !persistence.is_loading()
             && !persistence.may_refuse()
             && self.shared.monitor_count.load(Ordering::Relaxed) == 0
             && !(0..BATCH_MICROSECONDS).contains(&slow)

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod admin;
 pub mod apply;
+pub mod busy;
 pub mod client;
 pub mod client_memory;
 pub mod conf_file;
