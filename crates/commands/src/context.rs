@@ -54,6 +54,16 @@ pub trait Host: Any {
         let _ = (session, entry, args, failed);
     }
 
+    /// As [`Host::begin`], for a command of a script.
+    fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        let _ = (session, entry, args);
+    }
+
+    /// As [`Host::end`], for a command of a script.
+    fn end_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
+        let _ = (session, entry, args, failed);
+    }
+
     /// Called for each error reply.
     fn error(&mut self, error: &Error) {
         let _ = error;

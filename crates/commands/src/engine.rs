@@ -504,6 +504,17 @@ pub(crate) fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -
     failed
 }
 
+/// As `call`, for a command of a script.
+#[inline]
+pub(crate) fn call_inside<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
+    cx.keys.select(cx.session.db);
+    cx.keys.touch = !cx.session.no_touch;
+    cx.host.begin_inside(cx.session, entry, args);
+    let failed = run_handler(cx, entry, args);
+    cx.host.end_inside(cx.session, entry, args, failed);
+    failed
+}
+
 /// Runs one command's handler: its reply, its log record. True if it failed.
 #[inline]
 fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {

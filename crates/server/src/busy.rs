@@ -188,6 +188,14 @@ impl Host for Worker {
         self.hub.begin(session, entry, args);
     }
 
+    fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        self.hub.begin_inside(session, entry, args);
+    }
+
+    fn end_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
+        self.hub.end_inside(session, entry, args, failed);
+    }
+
     fn end(&mut self, session: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
         self.hub.end(session, entry, args, failed);
     }

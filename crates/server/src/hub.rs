@@ -33,6 +33,9 @@ use crate::sys;
 /// those that cannot take so long.
 const BATCH_MICROSECONDS: i64 = 1000;
 
+/// Of a script's commands, one of so many is timed.
+const TIMED_INSIDE: u64 = 16;
+
 /// See the module.
 pub struct Hub {
     /// What all threads share.
@@ -51,6 +54,9 @@ pub struct Hub {
     pub random: Random,
     evictor: Evictor,
     pub(crate) started: Instant,
+    /// Commands of scripts, and when the one that runs began if it is timed.
+    inside: u64,
+    inside_started: Option<Instant>,
 }
 
 impl Hub {
@@ -66,6 +72,8 @@ impl Hub {
             random: Random::new(seed),
             evictor: Evictor::default(),
             started: Instant::now(),
+            inside: 0,
+            inside_started: None,
         }
     }
 
@@ -537,6 +545,32 @@ impl Host for Hub {
             }
         }
         self.started = Instant::now();
+    }
+
+    /// The clock costs as much as a small command: one of so many is timed, for all of them.
+    fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        if self.shared.monitor_count.load(Ordering::Relaxed) > 0
+            && !entry.command.flags.has(SKIP_MONITOR)
+        {
+            self.feed_monitors(session, args);
+        }
+        self.inside += 1;
+        self.inside_started =
+            self.inside.is_multiple_of(TIMED_INSIDE).then(Instant::now);
+    }
+
+    fn end_inside(&mut self, _: &Session, entry: &Entry, _: Args<'_>, failed: bool) {
+        let elapsed = self.inside_started.take().map(|started| started.elapsed().as_nanos() as u64);
+        let counts = self.counts();
+        counts.call(entry.index, elapsed.map_or(0, |each| each * TIMED_INSIDE));
+        if failed {
+            add(&counts.failed[entry.index], 1);
+        }
+        if let Some(each) = elapsed
+            && self.tracks_latency()
+        {
+            counts.note_latency(entry.index, each, TIMED_INSIDE);
+        }
     }
 
     fn end(&mut self, _: &Session, entry: &Entry, args: Args<'_>, failed: bool) {

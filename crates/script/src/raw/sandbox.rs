@@ -26,12 +26,13 @@ use super::{bit, json, library, msgpack, pack, random, redis, run};
 /// Lua's own functions that scripts may use as they are.
 const ALLOWED: &[&str] = &[
     "_VERSION", "assert", "error", "gcinfo", "getmetatable", "ipairs", "rawequal", "select",
-    "tonumber", "tostring", "type", "unpack",
+    "tonumber", "tostring", "type",
 ];
 /// Lua's own functions that get a wrapper, which has the original.
 const WRAPPED: &[(&str, Function)] = &[
     ("pcall", guarded),
     ("xpcall", guarded),
+    ("unpack", unpack),
     ("rawset", unless_protected),
     ("setmetatable", unless_protected),
     ("collectgarbage", collectgarbage),
@@ -285,6 +286,25 @@ unsafe extern "C-unwind" fn with_pattern(l: State) -> c_int {
         if parts {
             raise(l, format_args!("pattern too complex"));
         }
+    }
+    original(l)(l)
+}
+
+/// `unpack(table, first, last)`. Lua 5.1's own counts in 32 bits, which run over.
+unsafe extern "C-unwind" fn unpack(l: State) -> c_int {
+    const RESULTS_MAX: i64 = 8000;
+    lua::luaL_checktype(l, 1, lua::LUA_TTABLE);
+    let first = lua::luaL_optinteger(l, 2, 1) as i64;
+    let last = match type_of(l, 3) {
+        lua::LUA_TNONE | lua::LUA_TNIL => lua::lua_objlen(l, 1) as i64,
+        _ => lua::luaL_checkinteger(l, 3) as i64,
+    };
+    if last.saturating_sub(first) >= RESULTS_MAX {
+        raise(l, format_args!("too many results to unpack"));
+    }
+    let in_range = |place: i64| i32::try_from(place).is_ok();
+    if !in_range(first) || !in_range(last.saturating_add(1)) {
+        raise(l, format_args!("too many results to unpack"));
     }
     original(l)(l)
 }

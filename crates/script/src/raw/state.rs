@@ -50,6 +50,8 @@ pub struct References {
     pub globals_meta: c_int,
     /// The globals while a library is loaded.
     pub loading_globals: c_int,
+    /// KEYS and ARGV of the last script, each with its length; 0 before the first one.
+    pub words: [(c_int, c_int); 2],
 }
 
 /// What C functions reach through their state; see the module.
