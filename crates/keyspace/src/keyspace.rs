@@ -264,6 +264,29 @@ impl Keyspace {
         self.log.get().map_or(0, |log| log.append(batch))
     }
 
+    /// Takes the locks of `set`, unless they are held by somebody who has said that it takes long
+    /// ([`Keyspace::begin_long_hold`]).
+    #[inline]
+    pub fn lock_or_busy(&self, set: &ShardSet) -> Option<Held<'_, ShardData>> {
+        self.shards.lock_unless_long(set)
+    }
+
+    /// As [`Keyspace::lock_or_busy`], for one key's shard.
+    #[inline]
+    pub fn lock_one_or_busy(&self, shard: usize) -> Option<Held<'_, ShardData>> {
+        self.shards.lock_one_unless_long(shard)
+    }
+
+    /// Says that locks will be held for long: who waits for them and can give up does.
+    pub fn begin_long_hold(&self) {
+        self.shards.begin_long_hold();
+    }
+
+    /// Takes that back.
+    pub fn end_long_hold(&self) {
+        self.shards.end_long_hold();
+    }
+
     /// Takes the locks of `set`.
     pub fn lock(&self, set: &ShardSet) -> Held<'_, ShardData> {
         self.shards.lock(set)

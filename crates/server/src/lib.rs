@@ -4,6 +4,7 @@ pub mod access;
 pub mod admin;
 pub mod aof;
 pub mod apply;
+pub mod busy;
 pub mod client;
 pub mod client_memory;
 pub mod conf_file;

@@ -81,6 +81,8 @@ pub struct Worker {
     pub(crate) to_flush: Vec<usize>,
     /// Replies that wait for the log.
     pub(crate) held: crate::held::Held,
+    /// Other clients are being answered in the middle of a script.
+    pub(crate) is_nested: bool,
     pub(crate) ticked_ms: i64,
     pub(crate) cron_ms: i64,
 }
@@ -112,6 +114,7 @@ impl Worker {
             paused: Vec::new(),
             to_flush: Vec::new(),
             held: Default::default(),
+            is_nested: false,
             ticked_ms: 0,
             cron_ms: 0,
         }
@@ -194,7 +197,7 @@ impl Worker {
 
     // Connections come and go.
 
-    fn accept(&mut self, listener: usize) {
+    pub(crate) fn accept(&mut self, listener: usize) {
         let Some(listeners) = &mut self.listeners else { return };
         let shared = Arc::clone(&self.hub.shared);
         let mut arrivals = Vec::new();
@@ -364,7 +367,7 @@ impl Worker {
         Ok(())
     }
 
-    fn writable(&mut self, index: usize) {
+    pub(crate) fn writable(&mut self, index: usize) {
         let slot = self.connections.get_mut(index);
         let Some(mut connection) = slot.and_then(|slot| slot.take_if(|c| !c.is_flushed())) else {
             return;
@@ -410,7 +413,7 @@ impl Worker {
 
     // Mail.
 
-    fn read_mail(&mut self) {
+    pub(crate) fn read_mail(&mut self) {
         self.hub.fetch_mail();
         // What is sent here while this mail is read waits for the next turn.
         for _ in 0..self.hub.mail.len() {
