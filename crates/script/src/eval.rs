@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use commands::command::{
-    ALLOW_BUSY, Command, Family, Flags as CommandFlags, Group, KeySpec, MAY_REPLICATE, NO_SCRIPT,
-    NO_MANDATORY_KEYS, READONLY, RO, RW, SCRIPT, STALE, counted,
+    ALLOW_BUSY, Command, Family, Flags as CommandFlags, Group, KeySpec, MAY_REPLICATE,
+    NO_MANDATORY_KEYS, NO_SCRIPT, READONLY, RO, RW, SCRIPT, STALE, counted,
 };
 use commands::context::{Context, Script as Running};
 use commands::error::Error;

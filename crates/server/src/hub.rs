@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{
-    ADMIN, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
-    WRITE,
+    ADMIN, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED,
+    TRANSACTION, WRITE,
 };
 use commands::context::{Deliver, Host, Session};
 use commands::error::Error;
@@ -273,7 +273,8 @@ impl Hub {
         if persistence.is_closing.load(Ordering::Acquire) {
             return Err(Error::text("LOADING The server is shutting down"));
         }
-        crate::persistence::write_refusal(&self.shared).map_or(Ok(()), |text| Err(Error::text(text)))
+        crate::persistence::write_refusal(&self.shared)
+            .map_or(Ok(()), |text| Err(Error::text(text)))
     }
 
     /// Counts the command that a client waited in as failed.

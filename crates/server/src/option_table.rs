@@ -304,9 +304,9 @@ table! {
         "What happens when a replica cannot follow.";
 }
 "Scripts" {
-    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", None,
+    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", Always,
         "Milliseconds after which a script counts as busy.";
-    "lua-memory-limit": Bytes(1 << 20, BIG), "256mb", None,
+    "lua-memory-limit": Bytes(1 << 20, BIG), "256mb", Always,
         "Bytes that the scripts, and as much again that the functions, of a thread may take.";
     "lua-enable-deprecated-api": Bool, "no", NoEffect, "Whether old names are there.";
 }

@@ -306,7 +306,7 @@ impl<R: Read> Framer<R> {
                 sound = cursor.position();
             }
         }
-        let ended = cursor.reading("the end").clone();
+        let ended = *cursor.reading("the end");
         if self.is_drained && outcome.is_ok() && !self.is_done && cursor.left() == 0 {
             outcome = Err(ended.error(Why::Short(1)));
         }
@@ -511,7 +511,8 @@ impl<R: Read> Reader<R> {
             }
             if let Some(frame) = self.batch.frames.get(self.next) {
                 self.next += 1;
-                return decoded(&mut self.decoder, &self.batch, frame).map(|e| Some(Item::Entry(e)));
+                return decoded(&mut self.decoder, &self.batch, frame)
+                    .map(|e| Some(Item::Entry(e)));
             }
             if let Some(error) = self.pending.take() {
                 return Err(error);

@@ -25,8 +25,18 @@ use super::{bit, json, library, msgpack, pack, random, redis, run};
 
 /// Lua's own functions that scripts may use as they are.
 const ALLOWED: &[&str] = &[
-    "_VERSION", "assert", "error", "gcinfo", "getmetatable", "ipairs", "rawequal", "select",
-    "tonumber", "tostring", "type", "unpack",
+    "_VERSION",
+    "assert",
+    "error",
+    "gcinfo",
+    "getmetatable",
+    "ipairs",
+    "rawequal",
+    "select",
+    "tonumber",
+    "tostring",
+    "type",
+    "unpack",
 ];
 /// Lua's own functions that get a wrapper, which has the original.
 const WRAPPED: &[(&str, Function)] = &[

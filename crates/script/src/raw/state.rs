@@ -105,11 +105,8 @@ unsafe extern "C" fn allocate(
         memory.was_short = true;
         return ptr::null_mut();
     }
-    let moved = if block.is_null() {
-        alloc(layout(new))
-    } else {
-        realloc(block.cast(), layout(old), new)
-    };
+    let moved =
+        if block.is_null() { alloc(layout(new)) } else { realloc(block.cast(), layout(old), new) };
     if !moved.is_null() {
         memory.used = memory.used - old + new;
     }
