@@ -346,28 +346,13 @@ impl Zset {
         random: &mut Random,
         mut visit: impl FnMut(Element<'a>, f64),
     ) {
-        let len = self.len();
-        if let View::Large(ranked) = self.0.view()
-            && count < len / super::SPARSE
-        {
-            // Few of many: draw, and draw again what was drawn before.
-            let mut drawn = HashSet::with_capacity(count);
-            while drawn.len() < count {
-                let Some((member, score)) = ranked.random(|| random.bits()) else { return };
-                if drawn.insert(member.as_ptr()) {
-                    visit(Element::Str(member), score);
-                }
-            }
-            return;
-        }
-        let mut wanted = count.min(len);
-        for (index, (member, score)) in self.iter().enumerate() {
-            // Selection sampling (Knuth, TAOCP 3.4.2, algorithm S): exact in one pass.
-            if random.below(len - index) < wanted {
-                visit(member, score);
-                wanted -= 1;
-            }
-        }
+        let draw = |random: &mut Random| {
+            let View::Large(ranked) = self.0.view() else { return None };
+            let (member, score) = ranked.random(|| random.bits())?;
+            Some((member.as_ptr(), (Element::Str(member), score)))
+        };
+        let visit = |(member, score)| visit(member, score);
+        super::sample(self.len(), count, random, draw, self.iter(), visit);
     }
 
     /// Visits about `count` members from `cursor` (0 = the start) and returns the cursor to go on
