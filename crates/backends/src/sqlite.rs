@@ -29,6 +29,10 @@ impl Sqlite {
 }
 
 impl Connect for Sqlite {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
     fn connect(&self) -> Result<Box<dyn Database>, DatabaseError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -39,9 +43,7 @@ impl Connect for Sqlite {
         for (name, value) in [("journal_mode", "WAL"), ("synchronous", "FULL")] {
             connection.pragma_update(None, name, value).map_err(error)?;
         }
-        connection
-            .pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
-            .map_err(error)?;
+        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(error)?;
         Ok(Box::new(Open(connection)))
     }
 }
@@ -85,7 +87,8 @@ fn error(error: rusqlite::Error) -> DatabaseError {
         ErrorCode::ConstraintViolation
             if matches!(
                 failure.extended_code,
-                rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE | rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+                rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE
+                    | rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY
             ) =>
         {
             DatabaseError::Duplicate(text)
@@ -124,8 +127,7 @@ impl Database for Open {
     fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
         let mut prepared = self.0.prepare_cached(sql).map_err(error)?;
         let columns = prepared.column_count();
-        let mut rows =
-            prepared.query(rusqlite::params_from_iter(bound(values))).map_err(error)?;
+        let mut rows = prepared.query(rusqlite::params_from_iter(bound(values))).map_err(error)?;
         let mut all = Vec::new();
         while let Some(row) = rows.next().map_err(error)? {
             let row: Result<Row, _> =

@@ -182,6 +182,9 @@ pub trait Database: Send {
 
 /// Where connections come from.
 pub trait Connect: Send + Sync {
+    /// The SQL of all of them.
+    fn dialect(&self) -> Dialect;
+
     /// Opens one.
     fn connect(&self) -> Result<Box<dyn Database>, DatabaseError>;
 }

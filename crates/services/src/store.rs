@@ -63,13 +63,7 @@ pub trait Store: Send + Sync {
     fn charge(&self, key: &str, cost: i64, limit: i64, now_ms: i64) -> Result<Charge, StoreError>;
 
     /// Makes a counter that is forgotten at `expire_at_ms`, whatever it held.
-    fn put(
-        &self,
-        key: &str,
-        used: i64,
-        expire_at_ms: i64,
-        now_ms: i64,
-    ) -> Result<(), StoreError>;
+    fn put(&self, key: &str, used: i64, expire_at_ms: i64, now_ms: i64) -> Result<(), StoreError>;
 
     /// What a counter holds, if it is there.
     fn read(&self, key: &str, now_ms: i64) -> Result<Option<i64>, StoreError>;

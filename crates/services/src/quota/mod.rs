@@ -11,6 +11,20 @@
 //! **Invariant:** what was reserved and is not yet settled counts: the limit is never passed.
 //! **Invariant:** a batch is applied once: its number is written in its own transaction.
 
+pub mod answer;
+pub mod batch;
+pub mod caller;
+pub mod event;
+pub mod ingest;
+pub mod known;
+pub mod manage;
+pub mod org;
 pub mod period;
 pub mod plan;
+pub mod queue;
 pub mod schema;
+pub mod secret;
+pub mod service;
+pub mod session;
+pub mod usage;
+pub mod writer;

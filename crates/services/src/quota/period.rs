@@ -41,8 +41,7 @@ impl Every {
 
     /// From its name.
     pub fn of(name: &str) -> Option<Every> {
-        let all =
-            [Every::Minute, Every::Hour, Every::Day, Every::Week, Every::Month, Every::Year];
+        let all = [Every::Minute, Every::Hour, Every::Day, Every::Week, Every::Month, Every::Year];
         all.into_iter().find(|every| every.name() == name)
     }
 }

@@ -126,7 +126,8 @@ impl Plan {
     /// The highest threshold that is passed by going from `before` to `after`, in percents.
     pub fn crossed(&self, before: i64, after: i64) -> Option<u16> {
         let limit = i128::from(self.limit.filter(|limit| *limit > 0)?);
-        let reaches = |used: i64, percent: u16| i128::from(used) * 100 >= limit * i128::from(percent);
+        let reaches =
+            |used: i64, percent: u16| i128::from(used) * 100 >= limit * i128::from(percent);
         let passed = |percent: &&u16| !reaches(before, **percent) && reaches(after, **percent);
         self.thresholds.iter().filter(passed).max().copied()
     }
@@ -178,6 +179,9 @@ mod tests {
             assert_eq!(plan(open).expect("a plan").ceiling(), i64::MAX);
         }
         let plan = plan(r#"{"costs": {"big": 5}}"#).expect("a plan");
-        assert_eq!((plan.cost_of(Some("big")), plan.cost_of(Some("x")), plan.cost_of(None)), (5, 1, 1));
+        assert_eq!(
+            (plan.cost_of(Some("big")), plan.cost_of(Some("x")), plan.cost_of(None)),
+            (5, 1, 1)
+        );
     }
 }
