@@ -7,3 +7,4 @@
 pub mod database;
 pub mod quota;
 pub mod store;
+pub mod testing;
