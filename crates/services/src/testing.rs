@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::store::{Charge, Store, StoreError, Throttle, Throttled, admit};
+use throttle::admit;
+
+use crate::store::{Charge, Store, StoreError, Throttle, Throttled};
 
 /// See the module.
 #[derive(Debug, Default)]
