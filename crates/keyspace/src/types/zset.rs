@@ -13,7 +13,6 @@
 //!
 //! **Invariant:** no form holds a member twice, no score is NaN, and a listpack is in order.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
