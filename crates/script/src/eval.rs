@@ -339,11 +339,19 @@ fn script_kill(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     kill(cx, true)
 }
 
+const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the \
+                          dataset. You can either wait the script termination or kill the server \
+                          in a hard way using the SHUTDOWN NOSAVE command.";
+
 /// Ends the scripts (`is_eval`) or functions that run and have not changed anything.
 pub(crate) fn kill(cx: &mut Context<'_>, is_eval: bool) -> Result<(), Error> {
     let running = cx.core.registry.state::<Scripts>().running();
     if running.is_empty() {
         return Err(Error::text("NOTBUSY No scripts in execution right now."));
+    }
+    let has_written = |script: &Running| script.has_written.load(Ordering::Relaxed);
+    if running.iter().all(|script| has_written(script)) {
+        return Err(Error::text(UNKILLABLE));
     }
     let wanted: Vec<_> = running.iter().filter(|script| script.is_eval == is_eval).collect();
     if wanted.is_empty() {
@@ -352,13 +360,8 @@ pub(crate) fn kill(cx: &mut Context<'_>, is_eval: bool) -> Result<(), Error> {
             "BUSY Redis is busy running a script. You can only call {other} or SHUTDOWN NOSAVE."
         )));
     }
-    let has_written = |script: &Running| script.has_written.load(Ordering::Relaxed);
     if wanted.iter().all(|script| has_written(script)) {
-        return Err(Error::text(
-            "UNKILLABLE Sorry the script already executed write commands against the dataset. You \
-             can either wait the script termination or kill the server in a hard way using the \
-             SHUTDOWN NOSAVE command.",
-        ));
+        return Err(Error::text(UNKILLABLE));
     }
     for script in wanted.into_iter().filter(|script| !has_written(script)) {
         script.must_end.store(true, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use commands::command::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, WRITE};
-use commands::context::{Context, Script};
+use commands::context::{Context, Script, Tick};
 use commands::error::Error;
 use commands::registry::Entry;
 use resp::{Args, Writer};
@@ -96,6 +96,7 @@ impl<'r, 'c> Run<'r, 'c> {
     pub fn end(mut self) -> Writer {
         if let Some(script) = self.ticking.take() {
             self.cx.core.registry.state::<Scripts>().stopped(&script);
+            self.cx.host.script_ended(&script);
         }
         self.out.clear();
         self.out
@@ -196,7 +197,12 @@ impl<'r, 'c> Run<'r, 'c> {
                 script
             }
         };
-        if self.cx.host.script_tick(&script) && !self.has_written {
+        let ends = match self.cx.host.script_tick(&script) {
+            Tick::GoOn => false,
+            Tick::End => !self.has_written,
+            Tick::EndNow => true,
+        };
+        if ends {
             self.abort = Some(Abort::Killed);
         }
         self.is_aborted()
