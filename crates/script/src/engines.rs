@@ -18,7 +18,7 @@ use crate::raw::run::{Failure, Job, compile, run_job};
 use crate::raw::state::{Kind, Vm};
 use crate::run::Run;
 use crate::scripts::{Digest, Script, Scripts};
-use crate::sha1::digest;
+use commands::sha1::digest;
 use crate::shebang;
 
 /// What one thread's Lua states may take unless `lua-memory-limit` says otherwise, in bytes.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use commands::context;
 
 use crate::libraries::Libraries;
-use crate::sha1::hex;
+use commands::sha1::hex;
 use crate::shebang::Flags;
 
 /// Scripts of EVAL that are kept, at most (Redis 7.4 has the same bound).
