@@ -295,13 +295,23 @@ impl Writer {
         if listed != want.join(" ") || counted.parse::<usize>().unwrap_or(0) != want.len() {
             sum.failures.push(format!(
                 "{name}: a transaction is torn: up to unit {found} there were {}, the counter \
-                 says {counted}, the list has {}",
+                 says {counted}, the list has {}: {}",
                 want.len(),
-                listed.split(' ').count()
+                listed.split(' ').count(),
+                first_difference(&listed, &want)
             ));
         }
         Ok(())
     }
+}
+
+/// Where a list differs from what it should be.
+fn first_difference(listed: &str, want: &[String]) -> String {
+    let listed: Vec<&str> = listed.split(' ').collect();
+    let same = listed.iter().zip(want).take_while(|(one, other)| *one == other).count();
+    let around = |list: &[&str]| list[same.min(list.len())..].iter().take(5).copied().collect::<Vec<_>>().join(" ");
+    let want: Vec<&str> = want.iter().map(String::as_str).collect();
+    format!("from element {same} on {} instead of {}", around(&listed), around(&want))
 }
 
 fn run_mode(args: &CrashArgs, program: &Path, mode: &str, rounds: u32) -> Result<Sum, String> {
@@ -321,6 +331,10 @@ fn run_mode(args: &CrashArgs, program: &Path, mode: &str, rounds: u32) -> Result
         check(&server, &writers, mode, killed, round, &mut sum)
             .map_err(|error| format!("round {round}: {error}"))?;
         sum.rounds += 1;
+        if !sum.failures.is_empty() {
+            // The files are the evidence.
+            break;
+        }
     }
     drop(server);
     if sum.failures.is_empty() {
