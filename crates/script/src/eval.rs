@@ -207,14 +207,22 @@ pub(crate) fn perform(
     };
     run.cx.end_script();
     match result {
-        Ok(()) => Ok(()),
-        // The command that failed in the script has been counted as a failure already.
-        Err(failure) if failure.is_counted => {
-            run.cx.out.error(&failure.text);
-            Ok(())
-        }
+        Ok(()) => returned_error(run, mark),
+        Err(failure) if failure.is_counted => Err(Error::new(failure.text).counted()),
         Err(failure) => Err(Error::new(failure.text)),
     }
+}
+
+/// An error that the script returned is one of its command.
+fn returned_error(run: &mut Run<'_, '_>, mark: usize) -> Result<(), Error> {
+    let reply = &run.cx.out.bytes()[mark..];
+    if reply.first() != Some(&b'-') {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&reply[1..reply.len() - 2]).into_owned();
+    run.cx.out.truncate(mark);
+    let error = Error::new(text);
+    Err(if run.returns_counted { error.counted() } else { error })
 }
 
 fn eval(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {

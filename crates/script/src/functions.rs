@@ -14,6 +14,7 @@ use commands::context::{Context, Host};
 use commands::error::Error;
 use commands::help::HELP;
 use commands::pattern::matches;
+use commands::registry::Registry;
 use commands::words::is;
 use resp::Args;
 
@@ -244,6 +245,16 @@ pub fn add(
         }
         added.map(|()| library)
     })
+}
+
+/// A library that comes from a file, when there is no client.
+struct FromFile;
+
+impl Host for FromFile {}
+
+/// Adds a library from a file, in the place of one of its name.
+pub fn load_source(registry: &Registry, code: &[u8]) -> Result<(), String> {
+    add(registry.state(), code, true, &mut FromFile).map(|_| ())
 }
 
 fn load(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {

@@ -123,6 +123,7 @@ pub fn start(
         free_later: sender,
         freeing: Arc::clone(&freeing),
     }));
+    crate::scripting::attach(&shared);
     if let Err((name, text)) = crate::apply::apply_all(&shared) {
         return Err(io::Error::other(format!("{name}: {text}")));
     }

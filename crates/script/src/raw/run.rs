@@ -124,6 +124,11 @@ pub unsafe extern "C-unwind" fn runner(l: State) -> c_int {
         lua::lua_call(l, 2, 1);
     }
     let run = (*inner).run;
+    if type_of(l, -1) == lua::LUA_TTABLE {
+        get_field(l, -1, b"ignore_error_stats_update");
+        (*run).returns_counted = lua::lua_toboolean(l, -1) != 0;
+        pop(l, 1);
+    }
     let out = &raw mut *(*run).cx.out;
     reply::write(l, out, (*run).resp3);
     0
