@@ -41,9 +41,8 @@ pub fn sources(payload: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         }
         cursor.reading("a library of functions");
         let source = cursor.string(&mut scratch);
-        let source = source.map_err(|error| {
-            format!("failed loading the given functions payload: {error}")
-        })?;
+        let source = source
+            .map_err(|error| format!("failed loading the given functions payload: {error}"))?;
         sources.push(source.to_vec());
     }
     Ok(sources)

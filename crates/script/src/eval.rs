@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use commands::command::{
-    ALLOW_BUSY, Command, Family, Flags as CommandFlags, Group, KeySpec, MAY_REPLICATE, NO_SCRIPT,
-    NO_MANDATORY_KEYS, READONLY, RO, RW, SCRIPT, STALE, counted,
+    ALLOW_BUSY, Command, Family, Flags as CommandFlags, Group, KeySpec, MAY_REPLICATE,
+    NO_MANDATORY_KEYS, NO_SCRIPT, READONLY, RO, RW, SCRIPT, STALE, counted,
 };
 use commands::context::{Context, Script as Running};
 use commands::error::Error;
@@ -261,23 +261,20 @@ fn eval_either(
         let found = match named {
             Named::Body => engines.by_body(scripts, args.word(1), now_ms),
             Named::Digest => match from_hex(args.word(1)) {
-                Some(digest) => engines.by_digest(scripts, &digest),
+                Some(digest) => engines.by_digest(scripts, &digest, now_ms),
                 None => Err(NoCode::Unknown),
             },
         };
-        let compiled = found.map_err(|error| match error {
+        let found = found.map_err(|error| match error {
             NoCode::Unknown => NO_SCRIPT_ERROR,
             NoCode::Wrong(text) => generic(&text),
         })?;
-        let script = &compiled.script;
-        if script.used_ms.load(Ordering::Relaxed) != now_ms {
-            script.used_ms.store(now_ms, Ordering::Relaxed);
-        }
         let limit = cx.host.script_memory_max();
-        let job = Job { reference: compiled.reference, words: args, key_count };
+        let job = Job { reference: found.reference, words: args, key_count };
         let out = std::mem::take(engines.spare());
-        let mut run = Run::new(cx, out, &script.hex, args);
-        let result = prepare(&mut run, script.flags, is_ro)
+        let name = std::str::from_utf8(&found.hex).unwrap_or_default();
+        let mut run = Run::new(cx, out, name, args);
+        let result = prepare(&mut run, found.flags, is_ro)
             .and_then(|()| perform(&mut run, |run| engines.run_script(run, &job, limit)));
         *engines.spare() = run.end();
         result
@@ -293,9 +290,12 @@ fn script_load(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         engines.by_body(scripts, args.word(2), now_ms)
     });
     match found {
-        Ok(compiled) => {
-            compiled.script.is_loaded.store(true, Ordering::Relaxed);
-            cx.out.text(&compiled.script.hex);
+        Ok(found) => {
+            let digest = from_hex(&found.hex).unwrap_or_default();
+            if let Some(script) = scripts.get(&digest) {
+                script.is_loaded.store(true, Ordering::Relaxed);
+            }
+            cx.out.bulk(&found.hex);
             Ok(())
         }
         Err(NoCode::Wrong(text)) => Err(generic(&text)),

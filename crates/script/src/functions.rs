@@ -160,26 +160,22 @@ fn fcall_ro(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 
 fn call(cx: &mut Context<'_>, args: Args<'_>, is_ro: bool) -> Result<(), Error> {
     let scripts: &Scripts = cx.core.registry.state();
-    let found = scripts.libraries.function(args.word(1));
-    let (library, number) = found.ok_or(Error::text("ERR Function not found"))?;
-    let key_count = key_count(args, Error::text("ERR Bad number of keys provided"))?;
-    let function = &library.functions[number];
     engines::with(scripts, |engines| {
-        let reference = engines.function(cx, scripts, &library, number).map_err(|error| {
+        let callable = engines.callable(cx, scripts, args.word(1)).map_err(|error| {
             let text = match error {
                 NoCode::Wrong(text) => text,
                 NoCode::Unknown => "Function not found".to_string(),
             };
             generic(&text)
         })?;
+        let key_count = key_count(args, Error::text("ERR Bad number of keys provided"))?;
+        let reference = callable.reference;
         let limit = cx.host.script_memory_max();
         let job = Job { reference, words: args, key_count };
         let out = std::mem::take(engines.spare());
-        // Names are letters, digits and underscores.
-        let name = std::str::from_utf8(&function.name).unwrap_or_default();
-        let mut run = Run::new(cx, out, name, args);
+        let mut run = Run::new(cx, out, &callable.name, args);
         run.is_eval = false;
-        let result = prepare(&mut run, function.flags, is_ro)
+        let result = prepare(&mut run, callable.flags, is_ro)
             .and_then(|()| perform(&mut run, |run| engines.run_function(run, &job, limit)));
         *engines.spare() = run.end();
         result

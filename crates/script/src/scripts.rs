@@ -130,9 +130,8 @@ impl Scripts {
         if known.len() < EVAL_SCRIPTS_MAX {
             return;
         }
-        let may_go = |(_, script): &(&Digest, &Arc<Script>)| {
-            !script.is_loaded.load(Ordering::Relaxed)
-        };
+        let may_go =
+            |(_, script): &(&Digest, &Arc<Script>)| !script.is_loaded.load(Ordering::Relaxed);
         let count = known.iter().filter(may_go).count();
         let oldest = known
             .iter()

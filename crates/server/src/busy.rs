@@ -76,10 +76,7 @@ impl Busy {
 impl Worker {
     /// Runs commands of a connection, with this worker as their host: what takes long among them
     /// can have others answered.
-    pub(crate) fn take_turn<T>(
-        &mut self,
-        run: impl FnOnce(&mut Turn<'_>, &mut Writer) -> T,
-    ) -> T {
+    pub(crate) fn take_turn<T>(&mut self, run: impl FnOnce(&mut Turn<'_>, &mut Writer) -> T) -> T {
         let shared = std::sync::Arc::clone(&self.hub.shared);
         // Lent to the commands; answers in the middle of them are written elsewhere.
         let mut out = std::mem::take(&mut self.out);

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{
-    ADMIN, ALLOW_BUSY, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
-    WRITE,
+    ADMIN, ALLOW_BUSY, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG,
+    SUBSCRIBED, TRANSACTION, WRITE,
 };
 use commands::context::{Deliver, Host, Script, Session};
 use commands::error::Error;
@@ -26,8 +26,8 @@ use crate::options::{Kind, Options, index_of};
 use crate::pubsub::{Channel, Subscriber};
 use crate::records::Slow;
 use crate::shared::{Counts, Shared};
-use crate::worker::Worker;
 use crate::sys;
+use crate::worker::Worker;
 
 /// Commands slower than this many microseconds are always timed one by one: batches hold only
 /// those that cannot take so long.
@@ -296,7 +296,8 @@ impl Hub {
         if persistence.is_closing.load(Ordering::Acquire) {
             return Err(Error::text("LOADING The server is shutting down"));
         }
-        crate::persistence::write_refusal(&self.shared).map_or(Ok(()), |text| Err(Error::text(text)))
+        crate::persistence::write_refusal(&self.shared)
+            .map_or(Ok(()), |text| Err(Error::text(text)))
     }
 
     /// Counts the command that a client waited in as failed.
@@ -555,8 +556,7 @@ impl Host for Hub {
             self.feed_monitors(session, args);
         }
         self.inside += 1;
-        self.inside_started =
-            self.inside.is_multiple_of(TIMED_INSIDE).then(Instant::now);
+        self.inside_started = self.inside.is_multiple_of(TIMED_INSIDE).then(Instant::now);
     }
 
     fn end_inside(&mut self, _: &Session, entry: &Entry, _: Args<'_>, failed: bool) {

@@ -45,9 +45,8 @@ impl Worker {
             } else {
                 self.lend(connection);
                 let session = &mut connection.session;
-                index += self.take_turn(|turn, out| {
-                    turn.run_some(session, out, requests, input, index)
-                });
+                index +=
+                    self.take_turn(|turn, out| turn.run_some(session, out, requests, input, index));
                 self.take_back(connection);
             }
             if connection.session.blocked.is_some() {

@@ -18,8 +18,8 @@ use keyspace::types::zset::{Zset, ZsetView};
 use keyspace::value::ValueRef;
 
 use super::format;
-use super::stream_form;
 use super::lzf::Compressor;
+use super::stream_form;
 
 /// Whether strings are compressed: the option `rdbcompression`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

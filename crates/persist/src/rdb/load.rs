@@ -20,12 +20,12 @@ use keyspace::load::{Loaded, OnDuplicate};
 use keyspace::raw::entry::NewValue;
 use keyspace::value::Value;
 
+use super::Libraries;
 use super::cursor::{Scratch, Text};
 use super::decode::{Decoder, Limits, number_of};
 use super::error::{Error, Why};
 use super::format;
 use super::reader::{Batch, Checksum, Frame, Framer, Note, Use};
-use super::Libraries;
 
 /// Keys whose places are asked for together.
 const GROUP: usize = 16;
@@ -102,21 +102,22 @@ pub fn load<R: Read + Send>(
 ) -> Result<(Summary, Vec<u8>, R), Error> {
     let framer = Mutex::new(Framer::new(source, total, loading.checksum)?);
     let failed = AtomicBool::new(false);
-    let outcomes: Vec<Result<Summary, Error>> = std::thread::scope(|scope| {
-        let (framer, failed) = (&framer, &failed);
-        let work = move |tally| {
-            let result = Worker::new(loading, tally).run(framer, failed);
-            failed.fetch_or(result.is_err(), Ordering::Relaxed);
-            result
-        };
-        let others: Vec<_> =
-            loading.tallies[1..].iter().map(|tally| scope.spawn(move || work(tally))).collect();
-        let mut outcomes = vec![work(loading.tallies[0])];
-        outcomes.extend(others.into_iter().map(|other| {
-            other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        }));
-        outcomes
-    });
+    let outcomes: Vec<Result<Summary, Error>> =
+        std::thread::scope(|scope| {
+            let (framer, failed) = (&framer, &failed);
+            let work = move |tally| {
+                let result = Worker::new(loading, tally).run(framer, failed);
+                failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                result
+            };
+            let others: Vec<_> =
+                loading.tallies[1..].iter().map(|tally| scope.spawn(move || work(tally))).collect();
+            let mut outcomes = vec![work(loading.tallies[0])];
+            outcomes.extend(others.into_iter().map(|other| {
+                other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }));
+            outcomes
+        });
     let mut summary = Summary::default();
     // Of several errors the one that comes first in the file is told.
     let mut first: Option<Error> = None;

@@ -511,7 +511,8 @@ impl<R: Read> Reader<R> {
             }
             if let Some(frame) = self.batch.frames.get(self.next) {
                 self.next += 1;
-                return decoded(&mut self.decoder, &self.batch, frame).map(|e| Some(Item::Entry(e)));
+                return decoded(&mut self.decoder, &self.batch, frame)
+                    .map(|e| Some(Item::Entry(e)));
             }
             if let Some(error) = self.pending.take() {
                 return Err(error);

@@ -24,10 +24,10 @@ use keyspace::keyspace::Keyspace;
 use keyspace::raw::entry::Entry;
 use keyspace::raw::shards::SHARDS;
 
+use super::Libraries;
 use super::encode::{Compression, Encoder};
 use super::reader::Use;
 use super::writer::{Header, Options, Writer, encode_entry};
-use super::Libraries;
 
 /// Bytes that may wait to be written before a thread that adds to them waits.
 pub const PENDING_BYTES_MAX: usize = 32 << 20;
@@ -342,7 +342,11 @@ mod tests {
     use keyspace::raw::shards::ShardSet;
     use keyspace::value::Value;
 
-    fn snapshot<'a>(space: &'a Keyspace, keys: &'a AtomicU64, stop: &'a AtomicBool) -> Snapshot<'a> {
+    fn snapshot<'a>(
+        space: &'a Keyspace,
+        keys: &'a AtomicU64,
+        stop: &'a AtomicBool,
+    ) -> Snapshot<'a> {
         Snapshot {
             space,
             options: Options::default(),

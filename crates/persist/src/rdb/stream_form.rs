@@ -76,11 +76,7 @@ fn key(cursor: &mut Cursor<'_>) -> Result<StreamId, Error> {
 }
 
 /// The stream that starts at the cursor, of one of the three types.
-pub fn decode(
-    kind: u8,
-    cursor: &mut Cursor<'_>,
-    scratch: &mut Scratch,
-) -> Result<Stream, Error> {
+pub fn decode(kind: u8, cursor: &mut Cursor<'_>, scratch: &mut Scratch) -> Result<Stream, Error> {
     let has_extents = kind >= format::STREAM_LISTPACKS_2;
     let mut stream = Stream::default();
     for _ in 0..cursor.count(2)? {

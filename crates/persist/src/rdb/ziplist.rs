@@ -139,8 +139,8 @@ mod tests {
 
     /// "2", "5", "hi", -100 in one byte, 70000 in three.
     const ZIPLIST: [u8; 27] = [
-        27, 0, 0, 0, 21, 0, 0, 0, 5, 0, 0, 0xf3, 2, 0xf6, 2, 2, b'h', b'i', 4, 0xfe, 0x9c, 3,
-        0xf0, 0x70, 0x11, 0x01, 0xff,
+        27, 0, 0, 0, 21, 0, 0, 0, 5, 0, 0, 0xf3, 2, 0xf6, 2, 2, b'h', b'i', 4, 0xfe, 0x9c, 3, 0xf0,
+        0x70, 0x11, 0x01, 0xff,
     ];
 
     #[test]

@@ -524,9 +524,8 @@ fn is_invalid_number(text: &[u8]) -> bool {
         }
         Some(first) if *first <= b'9' => false,
         _ => {
-            let starts = |word: &[u8]| {
-                digits.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(word))
-            };
+            let starts =
+                |word: &[u8]| digits.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(word));
             starts(b"inf") || starts(b"nan")
         }
     }
@@ -541,10 +540,7 @@ unsafe fn descend(l: State, reader: &mut Reader<'_>) {
     reader.depth += 1;
     if reader.depth > reader.settings.decode_depth_max || lua::lua_checkstack(l, 4) == 0 {
         let (depth, at) = (reader.depth, reader.at);
-        raise(
-            l,
-            format_args!("Found too many nested data structures ({depth}) at character {at}"),
-        );
+        raise(l, format_args!("Found too many nested data structures ({depth}) at character {at}"));
     }
 }
 

@@ -9,8 +9,10 @@ use mlua::ffi as lua;
 use super::redis::add_log_and_version;
 use super::run::{HOOK_INSTRUCTIONS, hook};
 use super::sandbox::{protect, refuse_unknown};
-use super::stack::{State, bytes_at, pop, push_ref, raise_error, set_field, set_function, take_ref};
 use super::stack::type_of;
+use super::stack::{
+    State, bytes_at, pop, push_ref, raise_error, set_field, set_function, take_ref,
+};
 use super::state::{Vm, inner_of};
 use crate::shebang::Flags;
 
@@ -87,7 +89,8 @@ pub fn load(vm: &mut Vm, code: &[u8], host: &mut dyn Host) -> Result<Vec<Registe
         None => Ok(loading.registered),
         Some(text) => {
             loading.registered.iter().for_each(|function| vm.forget(function.reference));
-            let stage = if loading.is_running { "registering functions" } else { "compiling function" };
+            let stage =
+                if loading.is_running { "registering functions" } else { "compiling function" };
             Err(format!("Error {stage}: {text}"))
         }
     }

@@ -13,8 +13,8 @@ use std::ffi::c_int;
 
 use mlua::ffi as lua;
 
-use super::stack::{Function, State, check_bytes, need_stack, pop, push_bytes, raise};
 use super::stack::raise_argument;
+use super::stack::{Function, State, check_bytes, need_stack, pop, push_bytes, raise};
 use super::state::inner_of;
 
 /// The module's functions.
@@ -123,11 +123,8 @@ fn put_integer(out: &mut Vec<u8>, value: u64, is_big: bool, size: usize) {
 
 fn integer_from(bytes: &[u8], is_big: bool, is_signed: bool) -> f64 {
     let shift = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-    let value = if is_big {
-        bytes.iter().fold(0, shift)
-    } else {
-        bytes.iter().rev().fold(0, shift)
-    };
+    let value =
+        if is_big { bytes.iter().fold(0, shift) } else { bytes.iter().rev().fold(0, shift) };
     if !is_signed {
         return value as f64;
     }
@@ -248,8 +245,7 @@ unsafe extern "C-unwind" fn unpack(l: State) -> c_int {
 
 fn float_from(bytes: &[u8], is_big: bool) -> f64 {
     let shift = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-    let bits =
-        if is_big { bytes.iter().fold(0, shift) } else { bytes.iter().rev().fold(0, shift) };
+    let bits = if is_big { bytes.iter().fold(0, shift) } else { bytes.iter().rev().fold(0, shift) };
     if bytes.len() == 4 { f64::from(f32::from_bits(bits as u32)) } else { f64::from_bits(bits) }
 }
 

@@ -25,8 +25,17 @@ use super::{bit, json, library, msgpack, pack, random, redis, run};
 
 /// Lua's own functions that scripts may use as they are.
 const ALLOWED: &[&str] = &[
-    "_VERSION", "assert", "error", "gcinfo", "getmetatable", "ipairs", "rawequal", "select",
-    "tonumber", "tostring", "type",
+    "_VERSION",
+    "assert",
+    "error",
+    "gcinfo",
+    "getmetatable",
+    "ipairs",
+    "rawequal",
+    "select",
+    "tonumber",
+    "tostring",
+    "type",
 ];
 /// Lua's own functions that get a wrapper, which has the original.
 const WRAPPED: &[(&str, Function)] = &[

@@ -138,13 +138,7 @@ pub unsafe fn raise_error(l: State, text: &[u8]) -> ! {
 pub fn format_number(number: f64, digits: c_int, buffer: &mut [u8; 64]) -> &[u8] {
     // SAFETY: at most `buffer.len()` bytes are written, the format and its arguments agree.
     let len = unsafe {
-        libc::snprintf(
-            buffer.as_mut_ptr().cast(),
-            buffer.len(),
-            c"%.*g".as_ptr(),
-            digits,
-            number,
-        )
+        libc::snprintf(buffer.as_mut_ptr().cast(), buffer.len(), c"%.*g".as_ptr(), digits, number)
     };
     &buffer[..(len.max(0) as usize).min(buffer.len() - 1)]
 }

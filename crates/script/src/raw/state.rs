@@ -13,8 +13,8 @@ use resp::OwnedArgs;
 use super::json::Settings;
 use super::library::Loading;
 use super::run::HOOK_INSTRUCTIONS;
-use super::{random, sandbox};
 use super::stack::{State, pop};
+use super::{random, sandbox};
 use crate::run::Run;
 
 /// What the state is for: scripts see KEYS and ARGV as globals, functions get them.
@@ -66,6 +66,8 @@ pub struct Inner {
     pub loading: *mut Loading,
     /// What the call at hand is to do.
     pub job: *mut c_void,
+    /// Percent to which memory grows before it is collected.
+    pub pace: c_int,
     /// Scratch bytes.
     pub buffer: Vec<u8>,
     /// Scratch text.
@@ -107,11 +109,8 @@ unsafe extern "C" fn allocate(
         memory.was_short = true;
         return ptr::null_mut();
     }
-    let moved = if block.is_null() {
-        alloc(layout(new))
-    } else {
-        realloc(block.cast(), layout(old), new)
-    };
+    let moved =
+        if block.is_null() { alloc(layout(new)) } else { realloc(block.cast(), layout(old), new) };
     if !moved.is_null() {
         memory.used = memory.used - old + new;
     }
@@ -135,6 +134,7 @@ impl Vm {
             run: ptr::null_mut(),
             loading: ptr::null_mut(),
             job: ptr::null_mut(),
+            pace: 200,
             buffer: Vec::new(),
             message: String::new(),
             words: OwnedArgs::default(),

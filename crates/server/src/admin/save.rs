@@ -45,12 +45,7 @@ pub const FAMILY: Family = Family {
         Command {
             name: "SHUTDOWN",
             run: shutdown,
-            flags: ADMIN
-                .with(NO_SCRIPT)
-                .with(LOADING)
-                .with(STALE)
-                .with(NO_MULTI)
-                .with(ALLOW_BUSY),
+            flags: ADMIN.with(NO_SCRIPT).with(LOADING).with(STALE).with(NO_MULTI).with(ALLOW_BUSY),
             usage: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
             summary: "Saves all data if `save` has a rule, and ends the server.",
             complexity: "O(N), N = keys, where it saves",

@@ -88,15 +88,15 @@ fn options(args: Args<'_>) -> Result<Wish, Error> {
         } else if is(word, "IDLETIME") && has_next && wish.frequency.is_none() {
             at += 1;
             let seconds = u32::try_from(integer(args.word(at))?);
-            wish.idle_seconds = Some(
-                seconds.map_err(|_| Error::text("ERR Invalid IDLETIME value, must be >= 0"))?,
-            );
+            wish.idle_seconds =
+                Some(seconds.map_err(|_| Error::text("ERR Invalid IDLETIME value, must be >= 0"))?);
         } else if is(word, "FREQ") && has_next && wish.idle_seconds.is_none() {
             at += 1;
             let frequency = u8::try_from(integer(args.word(at))?);
-            wish.frequency = Some(frequency.map_err(|_| {
-                Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255")
-            })?);
+            wish.frequency = Some(
+                frequency
+                    .map_err(|_| Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255"))?,
+            );
         } else {
             return Err(Error::SYNTAX);
         }

@@ -16,12 +16,7 @@ use crate::hub::Hub;
 
 /// The families of this folder.
 pub const FAMILIES: &[Family] =
-    &[
-    connection::FAMILY,
-    client_commands::FAMILY,
-    pubsub_commands::FAMILY,
-    dump::FAMILY,
-];
+    &[connection::FAMILY, client_commands::FAMILY, pubsub_commands::FAMILY, dump::FAMILY];
 
 /// The server as the running command's thread has it.
 ///

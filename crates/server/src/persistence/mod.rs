@@ -187,8 +187,7 @@ pub fn fields(shared: &Shared, now_ms: i64, mut field: impl FnMut(&str, String))
     );
     let percent = if is_saving { (done * 100.0 / total).min(100.0) } else { 0.0 };
     field("current_fork_perc", format!("{percent:.2}"));
-    let while_saving =
-        |cell: &AtomicU64| if is_saving { get(cell) } else { "0".to_string() };
+    let while_saving = |cell: &AtomicU64| if is_saving { get(cell) } else { "0".to_string() };
     field("current_save_keys_processed", while_saving(&saving.keys_done));
     field("current_save_keys_total", while_saving(&saving.keys_total));
     field("rdb_changes_since_last_save", changes(shared).to_string());
@@ -215,7 +214,8 @@ pub fn loading_fields(shared: &Shared, now_ms: i64, mut field: impl FnMut(&str, 
     let total = persistence.loading_bytes.load(Ordering::Relaxed);
     let done = persistence.progress.bytes.load(Ordering::Relaxed);
     let seconds = (now_ms - since_ms).max(0) as f64 / 1000.0;
-    let eta = if done == 0 { 1.0 } else { seconds * total.saturating_sub(done) as f64 / done as f64 };
+    let eta =
+        if done == 0 { 1.0 } else { seconds * total.saturating_sub(done) as f64 / done as f64 };
     field("loading_start_time", (since_ms / 1000).to_string());
     field("loading_total_bytes", total.to_string());
     field("loading_rdb_used_mem", "0".into());

@@ -123,9 +123,7 @@ pub enum NotBegun {
 /// Begins to take a snapshot in the background.
 pub fn begin(shared: &Arc<Shared>) -> Result<(), NotBegun> {
     let saving = &shared.persistence.saving;
-    if saving.is_busy.load(Ordering::Acquire)
-        || saving.in_background.swap(true, Ordering::AcqRel)
-    {
+    if saving.is_busy.load(Ordering::Acquire) || saving.in_background.swap(true, Ordering::AcqRel) {
         return Err(NotBegun::InProgress);
     }
     if shared.core.space.has_image() {
