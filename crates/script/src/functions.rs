@@ -419,9 +419,7 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let scripts: &Scripts = cx.core.registry.state();
     let running = scripts.running();
     if !running.is_empty() && running.iter().all(|script| script.is_eval) {
-        return Err(Error::text(
-            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-        ));
+        return Err(cx.host.busy_error());
     }
     cx.out.map(2);
     cx.out.text("running_script");
