@@ -54,6 +54,11 @@ pub trait Host: Any {
         let _ = (session, entry, args, failed);
     }
 
+    /// Called when a command that made its client wait ends that wait with an error.
+    fn failed_waiting(&mut self, entry: &Entry) {
+        let _ = entry;
+    }
+
     /// As [`Host::begin`], for a command of a script.
     fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
         let _ = (session, entry, args);

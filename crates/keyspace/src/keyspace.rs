@@ -140,15 +140,37 @@ impl Tally {
     }
 }
 
+/// Counts the changes of what expires first in any shard; on a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct DueVersion(AtomicU64);
+
+/// What one thread has seen of when the first key of all expires.
+#[derive(Debug, Clone, Copy)]
+pub struct DueSeen {
+    version: u64,
+    next_due_ms: i64,
+}
+
+impl Default for DueSeen {
+    fn default() -> Self {
+        DueSeen { version: 0, next_due_ms: i64::MAX }
+    }
+}
+
 /// The keyspace; see the module.
 pub struct Keyspace {
     pub(crate) shards: Shards<ShardData>,
     next_due_ms: Box<[AtomicI64]>,
+    runners: usize,
+    due_version: DueVersion,
     tallies: Box<[Tally]>,
     databases: usize,
     /// What can be set at run time.
     pub settings: Settings,
     is_logging: AtomicBool,
+    /// No key expires: a log is replayed, which says itself what went when.
+    pub keeps_expired: AtomicBool,
     pub(crate) image_taken: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
 }
@@ -164,13 +186,29 @@ impl Keyspace {
         Keyspace {
             shards: Shards::default(),
             next_due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+            runners: threads,
+            due_version: DueVersion::default(),
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
             databases,
             settings: Settings::default(),
             is_logging: AtomicBool::new(false),
+            keeps_expired: AtomicBool::new(false),
             image_taken: AtomicBool::new(false),
             log: OnceLock::new(),
         }
+    }
+
+    /// With numbers for so many more threads, which only load files.
+    pub fn with_loaders(mut self, loaders: usize) -> Keyspace {
+        let all = 0..self.runners + loaders;
+        self.tallies = all.map(|_| Tally::new(self.databases)).collect();
+        self
+    }
+
+    /// Threads that run commands.
+    #[inline]
+    pub fn runners(&self) -> usize {
+        self.runners
     }
 
     /// Number of databases.
@@ -296,6 +334,16 @@ impl Keyspace {
         self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).min().unwrap_or(i64::MAX)
     }
 
+    /// The same, by one load as long as nothing has changed since `seen` was filled in.
+    #[inline]
+    pub fn next_due_ms_since(&self, seen: &mut DueSeen) -> i64 {
+        let version = self.due_version.0.load(Ordering::Acquire);
+        if seen.version != version {
+            *seen = DueSeen { version, next_due_ms: self.next_due_ms() };
+        }
+        seen.next_due_ms
+    }
+
     /// The shard whose first key expires next.
     pub fn next_due_shard(&self) -> Option<usize> {
         let all = self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).enumerate();
@@ -312,6 +360,7 @@ impl Keyspace {
     pub(crate) fn set_next_due_ms(&self, shard: usize, at_ms: i64) {
         if self.next_due_ms[shard].load(Ordering::Relaxed) != at_ms {
             self.next_due_ms[shard].store(at_ms, Ordering::Relaxed);
+            self.due_version.0.fetch_add(1, Ordering::Release);
         }
     }
 

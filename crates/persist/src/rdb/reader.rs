@@ -306,7 +306,7 @@ impl<R: Read> Framer<R> {
                 sound = cursor.position();
             }
         }
-        let ended = cursor.reading("the end").clone();
+        let ended = *cursor.reading("the end");
         if self.is_drained && outcome.is_ok() && !self.is_done && cursor.left() == 0 {
             outcome = Err(ended.error(Why::Short(1)));
         }
