@@ -88,8 +88,9 @@ impl Worker {
         result
     }
 
-    /// Answers others in the middle of a script.
-    fn answer_others(&mut self) {
+    /// Answers others in the middle of a script; when that begins, also those whose turn it was to
+    /// be after the script's client, of whom no event will tell any more.
+    fn answer_others(&mut self, begins: bool) {
         let peer = self.hub.peer.take();
         let spare = self.spare.take();
         let was_nested = std::mem::replace(&mut self.is_nested, true);
@@ -98,6 +99,9 @@ impl Worker {
         let started = self.hub.started();
         if self.buffer.is_empty() {
             self.buffer = vec![0; READ_BYTES];
+        }
+        if begins {
+            (0..self.connections.len()).for_each(|index| self.readable(index));
         }
         let mut events = Events::with_capacity(EVENTS_MAX);
         if self.poll.poll(&mut events, Some(Duration::ZERO)).is_ok() {
@@ -137,7 +141,8 @@ impl Host for Worker {
         let shared = std::sync::Arc::clone(&self.hub.shared);
         let threshold = shared.options.number(const { index_of("busy-reply-threshold") });
         if threshold > 0 && ran_ms >= threshold {
-            if !script.is_busy.swap(true, Ordering::Relaxed) {
+            let begins = !script.is_busy.swap(true, Ordering::Relaxed);
+            if begins {
                 let kill = if script.is_eval { "SCRIPT KILL" } else { "FUNCTION KILL" };
                 tracing::warn!(
                     "Slow script detected: still in execution after {ran_ms} milliseconds. You can \
@@ -147,7 +152,7 @@ impl Host for Worker {
                 shared.busy.begin(&shared.core.space, script.is_eval);
             }
             let then = std::mem::replace(&mut self.hub.now_ms, now);
-            self.answer_others();
+            self.answer_others(begins);
             self.hub.now_ms = then;
         }
         if shared.is_stopping.load(Ordering::Acquire) {

@@ -629,6 +629,9 @@ impl Host for Hub {
     }
 
     fn error(&mut self, error: &Error) {
+        if error.is_counted() {
+            return;
+        }
         add(&self.counts().errors, 1);
         self.shared.records.add_error(error.message());
     }

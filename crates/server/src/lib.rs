@@ -23,6 +23,7 @@ pub mod persistence;
 pub mod pubsub;
 mod read_ahead;
 pub mod records;
+pub mod scripting;
 pub mod shared;
 pub mod start;
 pub mod sys;

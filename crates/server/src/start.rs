@@ -128,6 +128,7 @@ pub fn start(
         freeing: Arc::clone(&freeing),
         disk,
     }));
+    crate::scripting::attach(&shared);
     if let Err((name, text)) = crate::apply::apply_all(&shared) {
         return Err(io::Error::other(format!("{name}: {text}")));
     }
