@@ -10,6 +10,7 @@ pub mod connection;
 pub mod families;
 pub mod histogram;
 pub mod hub;
+pub mod inner;
 pub mod listener;
 pub mod message;
 pub mod monitor;

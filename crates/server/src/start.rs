@@ -13,6 +13,7 @@ use keyspace::keyspace::Keyspace;
 use mio::Poll;
 
 use crate::conf_file::Configuration;
+use crate::inner::INNER_CLIENTS;
 use crate::listener::Listeners;
 use crate::message::Mailbox;
 use crate::options::{Options, index_of};
@@ -110,7 +111,8 @@ pub fn start(
     for (from, to) in &renames {
         registry.rename(from, to).map_err(io::Error::other)?;
     }
-    let core = Core { space: Keyspace::new(databases, threads + LOADERS), registry };
+    let core =
+        Core { space: Keyspace::new(databases, threads + LOADERS + INNER_CLIENTS), registry };
     let (sender, garbage) = mpsc::channel();
     let freeing = Arc::new(Freeing::default());
     let shared = Arc::new(Shared::new(Parts {
