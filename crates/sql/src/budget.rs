@@ -50,8 +50,7 @@ impl Budget {
     /// Allows so many ticks, and so much time if any is given.
     pub fn allow(&self, ticks: i64, time_ms: Option<u64>) {
         self.ticks.store(ticks, Ordering::Relaxed);
-        let deadline =
-            time_ms.map_or(u64::MAX, |ms| self.base.elapsed().as_millis() as u64 + ms);
+        let deadline = time_ms.map_or(u64::MAX, |ms| self.base.elapsed().as_millis() as u64 + ms);
         self.deadline_ms.store(deadline, Ordering::Relaxed);
         self.stopped.store(0, Ordering::Relaxed);
         self.is_cancelled.store(false, Ordering::Relaxed);

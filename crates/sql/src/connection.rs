@@ -121,7 +121,7 @@ impl Connection {
         budget.watch(&mut connection)?;
         frozen::install(&connection)?;
         guard::install(&mut connection)?;
-        connection.set_prepared_statement_cache_capacity(0);
+        connection.set_prepared_statement_cache_capacity(4);
         let handle = Handle::new(connection);
         let own = |text: &str| match Statement::prepare(&handle, text.as_bytes(), true)? {
             (Some(statement), _) => Ok(statement),
@@ -209,9 +209,7 @@ impl Connection {
 
     /// Keeps the statements of a text that is likely to come again.
     pub(crate) fn keep(&mut self, text: &[u8], parts: Vec<Part>, is_likely: bool) {
-        let row_work = |part: &Part| {
-            matches!(part.verb, Verb::Query | Verb::Change | Verb::Delete)
-        };
+        let row_work = |part: &Part| matches!(part.verb, Verb::Query | Verb::Change | Verb::Delete);
         if !is_likely || text.len() > KEPT_TEXT_MAX || !parts.iter().all(row_work) {
             return;
         }
@@ -227,9 +225,10 @@ impl Connection {
         self.cached.insert(text.into(), Script { parts, parameters, used: self.uses });
     }
 
-    /// Forgets all kept statements of ad-hoc texts.
-    pub fn forget_cached(&mut self) {
+    /// Forgets all kept statements: the database will be another one.
+    pub fn forget(&mut self) {
         self.cached.clear();
+        self.named.clear();
     }
 }
 
@@ -262,11 +261,7 @@ pub(crate) fn prepare(
 }
 
 /// Prepares all statements of a text.
-pub(crate) fn script_of(
-    handle: &Arc<Handle>,
-    text: &[u8],
-    keep: bool,
-) -> Result<Script, SqlError> {
+pub(crate) fn script_of(handle: &Arc<Handle>, text: &[u8], keep: bool) -> Result<Script, SqlError> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while !lexer::skip_blank(rest).is_empty() {
         let (part, used) = prepare(handle, rest, keep)?;

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use resp::Args;
 use resp::number::{double_text, integer};
 
 use crate::budget::Stopped;
@@ -25,7 +26,9 @@ use crate::reply::{Answer, Counts};
 pub enum Place {
     /// On the thread of a connection, between other clients' commands.
     Here,
-    /// On the database's own thread, for so many milliseconds.
+    /// On the database's own thread, together with others' commands.
+    Group,
+    /// On the database's own thread, alone, for so many milliseconds.
     Thread(u64),
     /// Inside a transaction with keys, for so many milliseconds.
     Unit(u64),
@@ -33,6 +36,8 @@ pub enum Place {
 
 /// Looks that are allowed on a connection's thread: each 500 steps, 10 to 20 microseconds.
 const TICKS_HERE: i64 = 4;
+/// Looks that are allowed to one of several commands in a transaction: some tens of milliseconds.
+const TICKS_GROUP: i64 = 2000;
 /// Databases up to this size may be walked anywhere, in bytes.
 const SMALL_BYTES: usize = 256 * 1024;
 /// The longest value that SQL may make on a connection's thread, in bytes.
@@ -50,14 +55,14 @@ pub enum Source<'a> {
 }
 
 /// The values for the parameters.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub enum Values<'a> {
     /// None were given.
     None,
     /// Words, each of the type it looks like; there must be as many as there are parameters.
-    Words(&'a [&'a [u8]]),
+    Words(Args<'a>),
     /// The same, but missing ones are NULL.
-    Padded(&'a [&'a [u8]]),
+    Padded(Args<'a>),
     /// As they are, by position.
     Cells(&'a [Cell<'a>]),
 }
@@ -75,7 +80,7 @@ impl Values<'_> {
         match self {
             Values::None => Cell::Null,
             Values::Words(words) | Values::Padded(words) => {
-                words.get(index).map_or(Cell::Null, |word| typed(word))
+                words.get(index).map_or(Cell::Null, typed)
             }
             Values::Cells(cells) => cells.get(index).copied().unwrap_or(Cell::Null),
         }
@@ -122,7 +127,7 @@ pub fn typed(word: &[u8]) -> Cell<'_> {
 }
 
 /// What a command asks to be run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// What.
     pub source: Source<'a>,
@@ -146,8 +151,7 @@ const NOT_READ_ONLY: &str = "Statement is not read only but it may modify the da
 const NO_STATEMENT: &str = "The statement is not present in the database";
 const OPEN_END: &str = "ERR a transaction must end in the command that begins it, or be one of \
      MULTI or SQL.BEGIN";
-const TIMED_OUT: &str =
-    "It was impossible to return the whole result before the timeout expired.";
+const TIMED_OUT: &str = "It was impossible to return the whole result before the timeout expired.";
 const CANCELLED: &str = "ERR the statement was cancelled";
 
 /// One run's state.
@@ -176,6 +180,7 @@ impl Runner<'_, '_, '_> {
                 return Err(SqlError::new(code, "not authorized".into()).into());
             }
             Verb::Begin | Verb::Savepoint if is_alone => return Err(Failure::refused(OPEN_END)),
+            Verb::Vacuum if self.place == Place::Group => return Err(Failure::TooLong),
             Verb::Vacuum if !is_alone || matches!(self.place, Place::Unit(_)) => {
                 return Err(SqlError::general("cannot VACUUM from within a transaction").into());
             }
@@ -289,6 +294,7 @@ impl Connection {
     ) -> Result<Done, Failure> {
         let (ticks, time_ms) = match place {
             Place::Here => (TICKS_HERE, None),
+            Place::Group => (TICKS_GROUP, None),
             Place::Thread(ms) | Place::Unit(ms) => (i64::MAX, Some(ms)),
         };
         self.budget.allow(ticks, time_ms);

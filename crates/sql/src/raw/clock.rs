@@ -59,6 +59,7 @@ extern "C" fn current_days(_: *mut ffi::sqlite3_vfs, to: *mut f64) -> c_int {
 pub fn register() -> Result<(), String> {
     static DONE: OnceLock<Result<(), String>> = OnceLock::new();
     let register = || {
+        super::memory::install().map_err(|code| format!("SQLite refuses the allocator: {code}"))?;
         // SAFETY: the system's own file layer lives for ever; its copy is leaked, so that it does,
         // too, and is complete before it is registered.
         unsafe {
@@ -79,4 +80,3 @@ pub fn register() -> Result<(), String> {
     };
     DONE.get_or_init(register).clone()
 }
-

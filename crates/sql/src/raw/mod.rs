@@ -5,4 +5,5 @@
 #![allow(unsafe_code)]
 
 pub mod clock;
+pub mod memory;
 pub mod statement;

@@ -102,6 +102,24 @@ impl Handle {
         }
     }
 
+    /// Becomes a copy of another database.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn copy_from(&self, source: &rusqlite::Connection) -> Result<(), SqlError> {
+        // SAFETY: both connections are open and used by nobody else meanwhile.
+        let code = unsafe {
+            let (from, to) = (source.handle(), self.raw());
+            let backup = ffi::sqlite3_backup_init(to, c"main".as_ptr(), from, c"main".as_ptr());
+            if backup.is_null() {
+                return Err(self.error(ffi::sqlite3_errcode(to)));
+            }
+            ffi::sqlite3_backup_step(backup, -1);
+            ffi::sqlite3_backup_finish(backup)
+        };
+        if code == ffi::SQLITE_OK { Ok(()) } else { Err(self.error(code)) }
+    }
+
     /// Sets the longest value or row that may come up, in bytes.
     pub fn limit_length(&self, bytes_max: usize) {
         let bytes = c_int::try_from(bytes_max).unwrap_or(c_int::MAX);
