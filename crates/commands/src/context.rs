@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use keyspace::effects::{Effects, Event};
 use keyspace::keys::Keys;
@@ -55,6 +55,21 @@ pub trait Host: Any {
         let _ = (session, entry, args, failed);
     }
 
+    /// Called when a command that made its client wait ends that wait with an error.
+    fn failed_waiting(&mut self, entry: &Entry) {
+        let _ = entry;
+    }
+
+    /// As [`Host::begin`], for a command of a script.
+    fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        let _ = (session, entry, args);
+    }
+
+    /// As [`Host::end`], for a command of a script.
+    fn end_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
+        let _ = (session, entry, args, failed);
+    }
+
     /// Called for each error reply.
     fn error(&mut self, error: &Error) {
         let _ = error;
@@ -69,6 +84,51 @@ pub trait Host: Any {
     /// Acts on what a command or transaction did, after its locks were given back: frees memory.
     fn settle(&mut self, session: &mut Session, out: &mut Writer, effects: Effects) {
         let _ = (session, out, effects);
+    }
+
+    /// As [`Host::admit`], for a command that a script runs: only what depends on the client's
+    /// rights. Memory is looked at once, when the script begins.
+    fn admit_inside(
+        &mut self,
+        session: &mut Session,
+        entry: &Entry,
+        args: Args<'_>,
+    ) -> Result<(), Error> {
+        let _ = (session, entry, args);
+        Ok(())
+    }
+
+    /// Whether commands that take memory are refused just now.
+    fn is_memory_short(&mut self) -> bool {
+        false
+    }
+
+    /// Called about every millisecond of a script that runs for long, with what it is: others may
+    /// be answered meanwhile. What the script is to do.
+    fn script_tick(&mut self, script: &Script) -> Tick {
+        if script.must_end.load(Ordering::Relaxed) { Tick::End } else { Tick::GoOn }
+    }
+
+    /// Called when such a script has ended.
+    fn script_ended(&mut self, script: &Script) {
+        let _ = script;
+    }
+
+    /// What those are answered who would have to wait for such a script.
+    fn busy_error(&self) -> Error {
+        const TEXT: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or \
+                            SHUTDOWN NOSAVE.";
+        Error::text(TEXT)
+    }
+
+    /// A script's line for the log: 0 = debug, 1 = verbose, 2 = notice, 3 = warning.
+    fn script_log(&mut self, level: usize, line: &[u8]) {
+        let _ = (level, line);
+    }
+
+    /// The most memory that the Lua states of a thread may take each, in bytes.
+    fn script_memory_max(&self) -> usize {
+        256 << 20
     }
 
     /// How a waiter's reply reaches its client, from any thread.
@@ -98,6 +158,38 @@ pub trait Participant: Send {
     fn end(self: Box<Self>, keep: bool);
     /// For the owner to find it again.
     fn as_any(&mut self) -> &mut dyn Any;
+}
+
+/// What a script is to do that has been running for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tick {
+    /// Nothing special.
+    GoOn,
+    /// End, unless it has written.
+    End,
+    /// End in any case: the server ends.
+    EndNow,
+}
+
+/// A script that has been running for a while.
+#[derive(Debug)]
+pub struct Script {
+    /// Its digest, or its function's name.
+    pub name: String,
+    /// Whether EVAL or its like runs it, not FCALL.
+    pub is_eval: bool,
+    /// The command that runs it.
+    pub command: Vec<Vec<u8>>,
+    /// When it began, in milliseconds since 1970.
+    pub started_ms: i64,
+    /// It has run for longer than `busy-reply-threshold`.
+    pub is_busy: AtomicBool,
+    /// It has called a command that writes: it cannot be ended any more.
+    pub has_written: AtomicBool,
+    /// SCRIPT KILL or FUNCTION KILL has asked it to end.
+    pub must_end: AtomicBool,
+    /// For how long it has run, in milliseconds.
+    pub ran_ms: AtomicI64,
 }
 
 /// Takes the reply of a client that was blocked.

@@ -11,14 +11,16 @@ use std::sync::atomic::Ordering;
 
 use keyspace::hasher::hash;
 use keyspace::keys::Keys;
-use keyspace::keyspace::{Keyspace, shard_of};
+use keyspace::keyspace::{Keyspace, Tally, shard_of};
 use keyspace::random::Random;
 use keyspace::raw::shards::ShardSet;
 use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
-use crate::command::{ALL_KEYS, ATOMIC, BLOCKING, Pipeline, SCRIPT, TRANSACTION, VISITS_ALL};
+use crate::command::{
+    ALL_KEYS, ATOMIC, BLOCKING, Pipeline, SCRIPT, TRANSACTION, VISITS_ALL, WRITE,
+};
 use crate::context::{Blocked, Context, Deliver, Host, Session, Wake};
 use crate::error::Error;
 use crate::log::Records;
@@ -144,12 +146,23 @@ impl<'a> Turn<'a> {
             Locks::Set(set) => space.lock(set),
         };
         let random = Random::new(self.random.bits());
-        let tally = if self.thread == BACKGROUND {
-            space.background_tally()
-        } else {
-            space.tally(self.thread)
+        Keys::new(space, held, self.tally(), self.now_ms, random)
+    }
+
+    fn tally(&self) -> &'a Tally {
+        let space = &self.core.space;
+        if self.thread == BACKGROUND { space.background_tally() } else { space.tally(self.thread) }
+    }
+
+    /// As `keys`, but gives up if a script holds them for long.
+    fn keys_or_busy(&mut self, locks: &Locks) -> Option<Keys<'a>> {
+        let space = &self.core.space;
+        let held = match locks {
+            Locks::One(shard) => space.lock_one_or_busy(*shard),
+            Locks::Set(set) => space.lock_or_busy(set),
         };
-        Keys::new(space, held, tally, self.now_ms, random)
+        let random = Random::new(self.random.bits());
+        Some(Keys::new(space, held?, self.tally(), self.now_ms, random))
     }
 
     fn run_locked(
@@ -160,7 +173,10 @@ impl<'a> Turn<'a> {
         args: Args<'_>,
         locks: &Locks,
     ) {
-        let keys = self.keys(locks);
+        let Some(keys) = self.keys_or_busy(locks) else {
+            let error = self.host.busy_error();
+            return self.refuse(session, out, &error);
+        };
         let (core, host) = (self.core, &mut *self.host);
         let mut cx = Context::new(keys, out, session, host, core, entry);
         call(&mut cx, entry, args);
@@ -325,7 +341,7 @@ impl<'a> Turn<'a> {
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
         let mut count = 0;
-        let most = if core.space.tallies().len() == 1 { BATCH } else { BATCH_SHARED };
+        let most = if core.space.runners() == 1 { BATCH } else { BATCH_SHARED };
         while count < most && first + count < requests.len() {
             let args = requests.command(first + count, input);
             let Ok(entry) = core.registry.find(args) else { break };
@@ -342,7 +358,7 @@ impl<'a> Turn<'a> {
         if count < 2 {
             return 0;
         }
-        let mut keys = self.keys(&Locks::Set(set));
+        let Some(mut keys) = self.keys_or_busy(&Locks::Set(set)) else { return 0 };
         for hash in &hashes[..count] {
             Keyspace::prefetch(keys.held(), *hash, session.db);
         }
@@ -412,7 +428,10 @@ impl<'a> Turn<'a> {
         for (_, key) in &session.watched {
             set.add(shard_of(hash(key)));
         }
-        let keys = self.keys(&Locks::Set(set));
+        let Some(keys) = self.keys_or_busy(&Locks::Set(set)) else {
+            let why = format!("of: {}", self.host.busy_error().message());
+            return self.drop_transaction(session, out, &why);
+        };
         let host = &mut *self.host;
         let mut cx = Context::new(keys, out, session, host, core, exec);
         if take_watches(&mut cx) {
@@ -490,7 +509,7 @@ impl<'a> Turn<'a> {
         let mut more = false;
         let due: Vec<usize> = core.space.due_shards(self.now_ms).collect();
         for shard in due {
-            let mut keys = self.keys(&Locks::One(shard));
+            let Some(mut keys) = self.keys_or_busy(&Locks::One(shard)) else { continue };
             more |= keys.expire_due(shard, max);
             self.settle_gone(session, out, keys);
         }
@@ -610,11 +629,25 @@ pub(crate) fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -
     failed
 }
 
+/// As `call`, for a command of a script.
+#[inline]
+pub(crate) fn call_inside<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
+    cx.keys.select(cx.session.db);
+    cx.keys.touch = !cx.session.no_touch;
+    cx.host.begin_inside(cx.session, entry, args);
+    let failed = run_handler(cx, entry, args);
+    cx.host.end_inside(cx.session, entry, args, failed);
+    failed
+}
+
 /// Runs one command's handler: its reply, its log record. True if it failed.
 #[inline]
 fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
     cx.entry = entry;
     let (dirty, db) = (cx.keys.effects.dirty, cx.keys.db());
+    if !entry.one_key && entry.command.flags.has(WRITE) && cx.keys.space().is_logging() {
+        expire_sources(cx, entry, args);
+    }
     let result = (entry.command.run)(cx, args);
     if let Err(error) = &result {
         cx.host.error(error);
@@ -624,6 +657,13 @@ fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bo
         log(cx, db, args, dirty);
     }
     result.is_err()
+}
+
+/// Removes keys that are past their time before a write looks at them, so that the log says that
+/// they are gone: the replay, in which nothing expires, must not see them either.
+#[inline(never)]
+fn expire_sources(cx: &mut Context<'_>, entry: &Entry, args: Args<'_>) {
+    let _ = each_key(&entry.command, args, |index, _| cx.keys.expire_if_due(args.word(index)));
 }
 
 /// Serves whom the command made ready, gives the locks back, acts on the effects. Returns the keys
@@ -769,6 +809,8 @@ fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: 
         return waiter.give_up();
     }
     if let Err(error) = result {
+        cx.host.error(&error);
+        cx.host.failed_waiting(entry);
         out.error(error.message());
     }
     waiter.end();

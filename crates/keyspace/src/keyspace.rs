@@ -144,6 +144,7 @@ impl Tally {
 pub struct Keyspace {
     pub(crate) shards: Shards<ShardData>,
     next_due_ms: Box<[AtomicI64]>,
+    runners: usize,
     tallies: Box<[Tally]>,
     /// For threads that are no event loops: one at a time.
     background: Tally,
@@ -151,6 +152,8 @@ pub struct Keyspace {
     /// What can be set at run time.
     pub settings: Settings,
     is_logging: AtomicBool,
+    /// No key expires: a log is replayed, which says itself what went when.
+    pub keeps_expired: AtomicBool,
     pub(crate) image_taken: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
 }
@@ -166,14 +169,29 @@ impl Keyspace {
         Keyspace {
             shards: Shards::default(),
             next_due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+            runners: threads,
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
             background: Tally::new(databases),
             databases,
             settings: Settings::default(),
             is_logging: AtomicBool::new(false),
+            keeps_expired: AtomicBool::new(false),
             image_taken: AtomicBool::new(false),
             log: OnceLock::new(),
         }
+    }
+
+    /// With numbers for so many more threads, which only load files.
+    pub fn with_loaders(mut self, loaders: usize) -> Keyspace {
+        let all = 0..self.runners + loaders;
+        self.tallies = all.map(|_| Tally::new(self.databases)).collect();
+        self
+    }
+
+    /// Threads that run commands.
+    #[inline]
+    pub fn runners(&self) -> usize {
+        self.runners
     }
 
     /// Number of databases.
@@ -256,6 +274,29 @@ impl Keyspace {
     /// that they are about.
     pub fn commit(&self, batch: LogBatch<'_>) -> u64 {
         self.log.get().map_or(0, |log| log.append(batch))
+    }
+
+    /// Takes the locks of `set`, unless they are held by somebody who has said that it takes long
+    /// ([`Keyspace::begin_long_hold`]).
+    #[inline]
+    pub fn lock_or_busy(&self, set: &ShardSet) -> Option<Held<'_, ShardData>> {
+        self.shards.lock_unless_long(set)
+    }
+
+    /// As [`Keyspace::lock_or_busy`], for one key's shard.
+    #[inline]
+    pub fn lock_one_or_busy(&self, shard: usize) -> Option<Held<'_, ShardData>> {
+        self.shards.lock_one_unless_long(shard)
+    }
+
+    /// Says that locks will be held for long: who waits for them and can give up does.
+    pub fn begin_long_hold(&self) {
+        self.shards.begin_long_hold();
+    }
+
+    /// Takes that back.
+    pub fn end_long_hold(&self) {
+        self.shards.end_long_hold();
     }
 
     /// Takes the locks of `set`.

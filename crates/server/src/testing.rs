@@ -32,7 +32,10 @@ impl Server {
         let families = [commands::FAMILIES, &crate::families()].concat();
         let (free_later, _) = mpsc::channel();
         let shared = Arc::new(Shared::new(Parts {
-            core: Core { space: Keyspace::new(16, 1), registry: Registry::new(&families) },
+            core: Core {
+                space: Keyspace::new(16, 1 + crate::persistence::LOADERS),
+                registry: Registry::new(&families),
+            },
             options,
             threads: 1,
             now_ms: 1_700_000_000_000,
@@ -40,6 +43,7 @@ impl Server {
             config_file: String::new(),
             free_later,
             freeing: Arc::default(),
+            disk: Arc::new(persist::disk::RealDisk),
         }));
         crate::apply::apply_all(&shared).expect("the defaults are possible");
         let mut hub = Hub::new(Arc::clone(&shared), 0, 1);

@@ -21,7 +21,7 @@ use crate::budget::Budget;
 use crate::error::SqlError;
 use crate::lexer::{self, Verb};
 use crate::raw::clock;
-use crate::raw::statement::{Handle, Statement};
+use crate::raw::statement::{Handle, Shared, Statement};
 use crate::{frozen, guard};
 
 /// Texts whose statements are kept.
@@ -79,7 +79,7 @@ pub struct Connection {
     pub(crate) release: Statement,
     back: Statement,
     /// SQLite's side.
-    pub handle: Arc<Handle>,
+    pub handle: Shared,
     /// How long it may run.
     pub budget: Arc<Budget>,
     /// A transaction of several commands is open.
@@ -243,7 +243,7 @@ fn parameters(parts: &[Part]) -> usize {
 
 /// Prepares the first statement of a text; also returns how many bytes it took.
 pub(crate) fn prepare(
-    handle: &Arc<Handle>,
+    handle: &Shared,
     text: &[u8],
     keep: bool,
 ) -> Result<(Option<Part>, usize), SqlError> {
@@ -261,7 +261,7 @@ pub(crate) fn prepare(
 }
 
 /// Prepares all statements of a text.
-pub(crate) fn script_of(handle: &Arc<Handle>, text: &[u8], keep: bool) -> Result<Script, SqlError> {
+pub(crate) fn script_of(handle: &Shared, text: &[u8], keep: bool) -> Result<Script, SqlError> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while !lexer::skip_blank(rest).is_empty() {
         let (part, used) = prepare(handle, rest, keep)?;

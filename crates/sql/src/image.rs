@@ -23,7 +23,7 @@ const MAGIC: &[u8; 6] = b"FBSQL1";
 /// # Errors
 /// SQLite's.
 pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), SqlError> {
-    let handle = Arc::clone(&connection.handle);
+    let handle = connection.handle.share();
     let raw = handle.connection();
     raw.execute_batch(
         "CREATE TABLE IF NOT EXISTS RediSQLMetadata(data_type TEXT, key TEXT, value TEXT)",
@@ -46,7 +46,7 @@ pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), S
 
 /// Reads the named statements.
 fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
-    let handle = Arc::clone(&connection.handle);
+    let handle = connection.handle.share();
     let mut query = handle
         .connection()
         .prepare("SELECT key, value FROM RediSQLMetadata WHERE data_type = 'statement'")?;

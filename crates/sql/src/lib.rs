@@ -32,3 +32,8 @@ pub mod v2;
 
 /// The families of this crate.
 pub const FAMILIES: &[commands::command::Family] = &[table::FAMILY];
+
+/// Makes databases known to who reads files of data.
+pub fn register() {
+    keyspace::types::foreign::register(database::TYPE_NAME, serve::load);
+}

@@ -9,7 +9,7 @@
 //! **Invariant:** a command that fails has changed nothing. If SQLite rolls back more than the
 //! command (an interrupted write, ON CONFLICT ROLLBACK), that is said by [`Failure::GroupLost`].
 
-use std::sync::Arc;
+
 
 use resp::Args;
 use resp::number::{double_text, integer};
@@ -18,7 +18,7 @@ use crate::budget::Stopped;
 use crate::connection::{Connection, Part, own, prepare, script_of};
 use crate::error::{Failure, SqlError};
 use crate::lexer::{self, Verb};
-use crate::raw::statement::{Cell, Handle, Statement};
+use crate::raw::statement::{Cell, Shared, Statement};
 use crate::reply::{Answer, Counts};
 
 /// Where SQL runs, and so how long it may.
@@ -156,7 +156,7 @@ const CANCELLED: &str = "ERR the statement was cancelled";
 
 /// One run's state.
 struct Runner<'c, 'a, 'w> {
-    handle: &'c Arc<Handle>,
+    handle: &'c Shared,
     place: Place,
     /// The database is small enough to be walked anywhere.
     is_small: bool,
@@ -351,7 +351,7 @@ impl Connection {
         answer: &mut Answer<'_>,
         place: Place,
     ) -> Result<bool, Failure> {
-        let handle = Arc::clone(&self.handle);
+        let handle = self.handle.share();
         let is_small = place != Place::Here || self.bytes() < SMALL_BYTES;
         let on_file = self.on_file;
         let mut runner = Runner {

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use commands::command::Pipeline;
-use commands::context::{Block, Blocked, Context, Participant};
+use commands::context::{Block, Blocked, Context, Participant, Wake};
 use commands::error::Error;
 use keyspace::value::{Kind, Value, ValueRef};
 use keyspace::waiting::Waiter;
@@ -253,7 +253,8 @@ fn enqueue(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8], orders: V
     };
     let block = Block {
         keys: Vec::new(),
-        kind: Kind::Foreign(TYPE_NAME),
+        wake: Wake::Filled(Kind::Foreign(TYPE_NAME)),
+        words: None,
         deadline_ms: None,
         on_timeout: Writer::null,
     };

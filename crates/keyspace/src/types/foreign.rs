@@ -5,7 +5,7 @@
 //! it is seen through all of them. [`ForeignValue::duplicate`] makes a copy.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// What the keyspace asks of such a value. Called with the key's shard locked: none of it may wait
 /// for anything that needs a shard.
@@ -75,6 +75,21 @@ impl std::ops::Deref for Foreign {
 
 /// Makes a value of the image that [`ForeignValue::image`] gave.
 pub type ForeignLoader = fn(&[u8]) -> Result<Foreign, String>;
+
+static LOADERS: Mutex<Vec<(&'static str, ForeignLoader)>> = Mutex::new(Vec::new());
+
+/// Makes a type known to who reads files; the binary brings types and readers together.
+pub fn register(type_name: &'static str, loader: ForeignLoader) {
+    let mut loaders = LOADERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    loaders.retain(|(known, _)| *known != type_name);
+    loaders.push((type_name, loader));
+}
+
+/// How values of a type are made of their images, if it is known.
+pub fn loader(type_name: &str) -> Option<ForeignLoader> {
+    let loaders = LOADERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    loaders.iter().find(|(known, _)| *known == type_name).map(|(_, loader)| *loader)
+}
 
 #[cfg(test)]
 mod tests {

@@ -6,9 +6,8 @@
 pub mod client_commands;
 pub mod client_list;
 pub mod connection;
+pub mod dump;
 pub mod pubsub_commands;
-
-use std::any::Any;
 
 use commands::command::Family;
 use commands::context::Context;
@@ -17,13 +16,12 @@ use crate::hub::Hub;
 
 /// The families of this folder.
 pub const FAMILIES: &[Family] =
-    &[connection::FAMILY, client_commands::FAMILY, pubsub_commands::FAMILY];
+    &[connection::FAMILY, client_commands::FAMILY, pubsub_commands::FAMILY, dump::FAMILY];
 
 /// The server as the running command's thread has it.
 ///
 /// # Panics
 /// If the command runs in another server than this crate's.
 pub fn hub<'a>(cx: &'a mut Context<'_>) -> &'a mut Hub {
-    let host: &mut dyn Any = cx.host;
-    host.downcast_mut().expect("these families are for this server")
+    Hub::of(cx.host)
 }

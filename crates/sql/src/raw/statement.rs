@@ -1,6 +1,6 @@
 //! A prepared statement over SQLite's own interface: bound from borrowed bytes, read in place.
 //!
-//! **Invariant:** a statement keeps its connection's handle alive by [`Handle`], so that it is
+//! **Invariant:** a statement keeps its connection's handle alive by [`Shared`], so that it is
 //! always finalized before the connection is closed. A statement and its connection are used by one
 //! thread at a time: both are `!Sync`, and move between threads together.
 
@@ -13,14 +13,36 @@ use rusqlite::ffi;
 
 use crate::error::SqlError;
 
-/// An open connection, as its statements hold it: closed when the last of them is gone.
+/// An open connection.
 pub struct Handle(rusqlite::Connection);
+
+/// A share of an open connection, as it and its statements hold it: closed when the last is gone.
+/// Shares stay inside this crate's `Connection`, so they move between threads together.
+pub struct Shared(Arc<Handle>);
+
+// SAFETY: the connection is opened without its own mutex. All shares of it are parts of one
+// `Connection` (or lie on the stack of a method of it), which is used by one thread at a time.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    pub(crate) fn share(&self) -> Shared {
+        Shared(Arc::clone(&self.0))
+    }
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.0
+    }
+}
 
 impl Handle {
     /// Takes a connection in.
-    #[allow(clippy::arc_with_non_send_sync)]
-    pub fn new(connection: rusqlite::Connection) -> Arc<Handle> {
-        Arc::new(Handle(connection))
+    #[allow(clippy::new_ret_no_self, clippy::arc_with_non_send_sync)]
+    pub fn new(connection: rusqlite::Connection) -> Shared {
+        Shared(Arc::new(Handle(connection)))
     }
 
     /// The connection by its own library.
@@ -144,11 +166,6 @@ impl Handle {
     }
 }
 
-// SAFETY: the connection is opened without its own mutex and used by one thread at a time: it is
-// not Sync, and everything that shares the handle (statements) moves with the one owner of both,
-// which this crate's `Connection` is.
-unsafe impl Send for Handle {}
-
 /// A value in a row, borrowed until the next step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[allow(missing_docs)]
@@ -163,14 +180,14 @@ pub enum Cell<'a> {
 /// A prepared statement; see the module.
 pub struct Statement {
     raw: NonNull<ffi::sqlite3_stmt>,
-    handle: Arc<Handle>,
+    handle: Shared,
     parameters: usize,
     is_read_only: bool,
     /// Used by one thread at a time.
     _here: PhantomData<*mut ()>,
 }
 
-// SAFETY: as for `Handle`.
+// SAFETY: as for `Shared`.
 unsafe impl Send for Statement {}
 
 /// A statement that runs: at its end it is reset and lets go of what was bound by reference.
@@ -202,7 +219,7 @@ impl Statement {
     /// # Errors
     /// SQLite's.
     pub fn prepare(
-        handle: &Arc<Handle>,
+        handle: &Shared,
         text: &[u8],
         keep: bool,
     ) -> Result<(Option<Statement>, usize), SqlError> {
@@ -229,7 +246,7 @@ impl Statement {
                 ffi::sqlite3_stmt_readonly(raw.as_ptr()) != 0,
             )
         };
-        let handle = Arc::clone(handle);
+        let handle = handle.share();
         let statement = Statement { raw, handle, parameters, is_read_only, _here: PhantomData };
         Ok((Some(statement), used.min(text.len())))
     }
