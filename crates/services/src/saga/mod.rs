@@ -1,0 +1,18 @@
+//! Sagas and their kin: a coordinator of distributed transactions that speaks dtm's protocol.
+//!
+//! ```text
+//!   submission  JSON of dtm's API, or our own --> a Transaction
+//!   machine     what happens to it: pure       verbs  what an operator may do
+//!   codec       transactions <--> records of the log
+//!   coordinator many of them: shards, log, timers, waiters, indexes, retention
+//!   view        a Transaction --> JSON
+//! ```
+//!
+//! Nothing in here opens a socket or a file, looks at a clock or rolls dice: calls go out through
+//! the trait `Caller`, records through `persist::journal::Journal`, the rest is passed in.
+
+pub mod machine;
+pub mod policy;
+pub mod transaction;
+pub mod verbs;
+pub mod words;
