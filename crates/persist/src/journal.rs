@@ -91,6 +91,9 @@ struct Inner {
     file: Mutex<Tail>,
     written: AtomicU64,
     is_failed: AtomicBool,
+    /// A sync failed: what was written before may be lost though later syncs succeed, so nothing
+    /// is called safe any more.
+    is_broken: AtomicBool,
     segments: Mutex<VecDeque<Position>>,
 }
 
@@ -146,7 +149,7 @@ impl Log {
             return Err(invalid(format!("another process uses the log in {folder}")));
         }
         let mut segments = segments_in(&*disk, folder)?;
-        let mut end = segments.first().copied().unwrap_or(0);
+        let mut end = segments.front().copied().unwrap_or(0);
         for (index, &first) in segments.iter().enumerate() {
             if first != end {
                 return Err(invalid(format!("the log's segment at {end} is missing")));
@@ -173,6 +176,7 @@ impl Log {
             file: Mutex::new(Tail { file, first, stuck: Vec::new() }),
             written: AtomicU64::new(end),
             is_failed: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
             segments: Mutex::new(segments),
         });
         let shared = Arc::clone(&inner);
@@ -250,10 +254,13 @@ impl Inner {
             let is_written = self.write().is_ok();
             let is_due = is_closing || !waiters.is_empty() || synced.elapsed() >= SYNC_EVERY;
             let mut safe_to = synced_to;
-            if is_written && is_due {
+            if is_written && is_due && !self.is_broken.load(Ordering::Acquire) {
                 match self.sync() {
                     Ok(to) => safe_to = to,
-                    Err(error) => self.fail("sync", &error),
+                    Err(error) => {
+                        self.is_broken.store(true, Ordering::Release);
+                        self.fail("sync", &error);
+                    }
                 }
                 synced = Instant::now();
                 synced_to = safe_to;
@@ -371,6 +378,7 @@ impl Journal for Log {
 
     fn is_healthy(&self) -> bool {
         !self.inner.is_failed.load(Ordering::Acquire)
+            && !self.inner.is_broken.load(Ordering::Acquire)
     }
 
     fn segments(&self) -> Vec<Position> {
@@ -503,7 +511,9 @@ mod tests {
         let records: Vec<Vec<u8>> = (1..8u8).map(|n| vec![n; 10]).collect();
         {
             let (log, _) = open(RealDisk, &folder, 1 << 20);
-            records.iter().for_each(|record| drop(log.append(record)));
+            for record in &records {
+                log.append(record).unwrap();
+            }
             assert!(sync(&log));
         }
         let path = segment_path(&folder.0, 0);
@@ -575,5 +585,8 @@ mod tests {
         disk.set(Some(Plan { call, first: 0, count: 1, fault }));
         log.append(b"record").unwrap();
         assert!(!sync(&log));
+        log.append(b"another").unwrap();
+        assert!(!sync(&log), "what the failed sync lost is before it");
+        assert!(!log.is_healthy());
     }
 }

@@ -11,8 +11,14 @@
 //! Nothing in here opens a socket or a file, looks at a clock or rolls dice: calls go out through
 //! the trait `Caller`, records through `persist::journal::Journal`, the rest is passed in.
 
+pub mod base64;
+pub mod codec;
 pub mod machine;
+pub mod plan;
 pub mod policy;
 pub mod transaction;
 pub mod verbs;
 pub mod words;
+
+#[cfg(test)]
+mod model;
