@@ -28,6 +28,7 @@ VERSION = "7.0.15"
 SOURCE = WORK / f"redis-{VERSION}"
 UNITS = (
     "type/string type/list type/list-2 type/list-3 type/set type/hash type/zset type/incr "
+    "type/stream type/stream-cgroups "
     "keyspace expire scan sort multi pubsub pubsubshard bitops bitfield geo hyperloglog protocol "
     "quit info limits other querybuf"
 ).split()

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use keyspace::effects::{Effects, Event};
 use keyspace::keys::Keys;
@@ -70,11 +70,65 @@ pub trait Host: Any {
         let _ = (session, out, effects);
     }
 
+    /// As [`Host::admit`], for a command that a script runs: only what depends on the client's
+    /// rights. Memory is looked at once, when the script begins.
+    fn admit_inside(
+        &mut self,
+        session: &mut Session,
+        entry: &Entry,
+        args: Args<'_>,
+    ) -> Result<(), Error> {
+        let _ = (session, entry, args);
+        Ok(())
+    }
+
+    /// Whether commands that take memory are refused just now.
+    fn is_memory_short(&mut self) -> bool {
+        false
+    }
+
+    /// Called about every millisecond of a script that runs for long, first with what it is. True
+    /// if it must end, which [`Script::must_end`] says as well.
+    fn script_tick(&mut self, script: &Script) -> bool {
+        script.must_end.load(Ordering::Relaxed)
+    }
+
+    /// A script's line for the log: 0 = debug, 1 = verbose, 2 = notice, 3 = warning.
+    fn script_log(&mut self, level: usize, line: &[u8]) {
+        let _ = (level, line);
+    }
+
+    /// The most memory that the Lua states of a thread may take each, in bytes.
+    fn script_memory_max(&self) -> usize {
+        256 << 20
+    }
+
     /// How a waiter's reply reaches its client, from any thread.
     fn deliverer(&self, session: &Session) -> Deliver {
         let _ = session;
         Box::new(|_| {})
     }
+}
+
+/// A script that has been running for a while.
+#[derive(Debug)]
+pub struct Script {
+    /// Its digest, or its function's name.
+    pub name: String,
+    /// Whether EVAL or its like runs it, not FCALL.
+    pub is_eval: bool,
+    /// The command that runs it.
+    pub command: Vec<Vec<u8>>,
+    /// When it began, in milliseconds since 1970.
+    pub started_ms: i64,
+    /// It has run for longer than `busy-reply-threshold`.
+    pub is_busy: AtomicBool,
+    /// It has called a command that writes: it cannot be ended any more.
+    pub has_written: AtomicBool,
+    /// SCRIPT KILL or FUNCTION KILL has asked it to end.
+    pub must_end: AtomicBool,
+    /// For how long it has run, in milliseconds.
+    pub ran_ms: AtomicI64,
 }
 
 /// Takes the reply of a client that was blocked.

@@ -646,6 +646,7 @@ fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: 
         return waiter.give_up();
     }
     if let Err(error) = result {
+        cx.host.error(&error);
         out.error(error.message());
     }
     waiter.end();

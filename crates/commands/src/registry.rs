@@ -1,5 +1,8 @@
 //! All commands by name: built once from the families that the binary brings together.
 
+use std::any::Any;
+use std::sync::OnceLock;
+
 use resp::Args;
 
 use crate::command::{BLOCKING, Command, FAST, Family, Find, Flags, Group, KeySpec, MOVABLE_KEYS};
@@ -7,6 +10,8 @@ use crate::error::Error;
 use crate::words::is;
 
 const SLOTS: usize = 2048;
+/// Families with a state of their own, at most.
+const STATES_MAX: usize = 4;
 
 /// A command in its place.
 #[derive(Debug)]
@@ -70,6 +75,8 @@ pub struct Registry {
     entries: Vec<Entry>,
     /// Top-level commands by hashed name: number + 1, 0 = empty; open addressing.
     table: Box<[u16; SLOTS]>,
+    /// What families keep besides keys: see [`Registry::state`].
+    states: [OnceLock<Box<dyn Any + Send + Sync>>; STATES_MAX],
 }
 
 /// A number from a name's length, first and last four bytes, in either case.
@@ -97,7 +104,8 @@ impl Registry {
     /// # Panics
     /// If two commands have one name.
     pub fn new(families: &[Family]) -> Registry {
-        let mut registry = Registry { entries: Vec::new(), table: Box::new([0; SLOTS]) };
+        let (entries, table) = (Vec::new(), Box::new([0; SLOTS]));
+        let mut registry = Registry { entries, table, states: Default::default() };
         for family in families {
             for command in family.commands {
                 let known = registry.lookup(command.name.as_bytes()).map(|entry| entry.index);
@@ -180,6 +188,20 @@ impl Registry {
         };
         self.entries.push(entry);
         index
+    }
+
+    /// What a family keeps for all threads besides keys (scripts, libraries): made when it is first
+    /// asked for, one of each type.
+    ///
+    /// # Panics
+    /// With more types than there is room for: a matter of which families are built in.
+    pub fn state<T: Any + Send + Sync + Default>(&self) -> &T {
+        for slot in &self.states {
+            if let Some(state) = slot.get_or_init(|| Box::<T>::default()).downcast_ref() {
+                return state;
+            }
+        }
+        unreachable!("more families with a state than STATES_MAX");
     }
 
     /// Every command and subcommand.

@@ -1,6 +1,7 @@
 //! Forebay: one server for keys, SQL, quotas, cached tables and sagas.
 
 mod allocator;
+mod check;
 mod cli;
 mod log;
 mod metrics;
@@ -20,6 +21,9 @@ fn main() -> ExitCode {
     let base = name.rsplit('/').next().unwrap_or(&name);
     if matches!(base, "redis-server" | "valkey-server") {
         return serve::run(&args, serve::Name::Redis);
+    }
+    if matches!(base, "redis-check-rdb" | "valkey-check-rdb") {
+        return check::as_redis_check_rdb(&args);
     }
     match args.first().map(String::as_str) {
         Some("serve") => serve::run(&args[1..], serve::Name::Forebay),
@@ -43,6 +47,8 @@ enum Command {
     Cli(cli::CliArgs),
     /// Measure servers side by side: forebay bench kv | pipeline
     Bench(bench::BenchArgs),
+    /// Look through data files, and mend them: forebay check rdb FILE
+    Check(check::CheckArgs),
     /// Look at a configuration: forebay config check | print
     Config(pages::ConfigArgs),
     /// Print a shell's completions: forebay completions bash | elvish | fish | powershell | zsh
@@ -59,7 +65,7 @@ enum Command {
 
 /// A command's words as the table has them, for the hints of `forebay cli`.
 fn usage_of(name: &str) -> Option<String> {
-    let families = [commands::FAMILIES, &server::families()].concat();
+    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
     let mut rows = families.iter().flat_map(|family| family.commands);
     rows.find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.usage.to_string())
 }
@@ -70,6 +76,7 @@ fn run(command: Command) -> ExitCode {
         Command::Serve => serve::run(&[], serve::Name::Forebay),
         Command::Cli(args) => cli::run(args, usage_of),
         Command::Bench(args) => bench::run(args),
+        Command::Check(args) => check::run(args),
         Command::Config(args) => pages::config(args),
         Command::Completions { shell } => pages::completions(program(), shell),
         Command::Man => pages::manual(program()),

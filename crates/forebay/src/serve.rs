@@ -4,11 +4,13 @@ use std::io::{self, Read};
 use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use server::admin::info::{REDIS_VERSION, VERSION};
 use server::conf_file::Configuration;
 use server::options::index_of;
+use server::persistence::save::{self, AtEnd};
 use server::shared::Shared;
 use server::start::Running;
 use server::sys;
@@ -97,12 +99,11 @@ fn serve(configuration: Configuration) -> Result<(), String> {
         "" => tracing::info!("no configuration file: defaults and the options given"),
         file => tracing::info!("configuration file: {file}"),
     }
-    tracing::info!("all data is in memory only: nothing is kept on disk yet");
     configuration.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
-    let families = [commands::FAMILIES, &server::families()].concat();
+    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
     let running = server::start::start(configuration, &families, random_bits())
         .map_err(|error| sys::error_text(&error))?;
     // It can be set only once, which is here.
@@ -113,12 +114,20 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     tracing::info!("Server initialized");
     let door = open_http(&running.shared);
     tell(&running, door.as_ref().map(|door| door.address));
+    running.wait_until_loaded();
+    if !running.shared.is_stopping.load(Ordering::Acquire) {
+        tracing::info!("Ready to accept connections");
+    }
     supervisor.tell("READY=1");
+    let shared = Arc::clone(&running.shared);
     running.join();
     if let Some(door) = door {
         door.close();
     }
     drop(pidfile);
+    if let Some(text) = shared.persistence.failure() {
+        return Err(text);
+    }
     tracing::info!("Forebay is now ready to exit, bye bye...");
     Ok(())
 }
@@ -142,7 +151,6 @@ fn tell(running: &Running, http: Option<std::net::SocketAddr>) {
     if !tries.is_empty() {
         tracing::info!("try: {}", tries.join("  |  "));
     }
-    tracing::info!("Ready to accept connections");
 }
 
 /// Opens the HTTP door; the server goes on without it.
@@ -180,7 +188,16 @@ fn watch_signals(shared: Arc<Shared>, supervisor: systemd::Supervisor) -> io::Re
             }
             tracing::info!("Received {name} scheduling shutdown...");
             supervisor.tell("STOPPING=1");
-            shared.stop();
+            match save::finish(&shared, AtEnd::AsConfigured) {
+                Ok(()) => shared.stop(),
+                Err(_) => {
+                    is_ending = false;
+                    tracing::warn!(
+                        "{name} received but errors trying to shut down the server, check the logs \
+                         for more information"
+                    );
+                }
+            }
         }
     })?;
     Ok(())

@@ -9,6 +9,7 @@ pub mod hasher;
 pub mod image;
 pub mod keys;
 pub mod keyspace;
+pub mod load;
 pub mod random;
 pub mod raw;
 pub mod settings;

@@ -35,7 +35,7 @@ pub type WhenSafe = Box<dyn FnOnce(bool) + Send>;
 
 /// A record is not longer, in bytes.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
-/// Bytes that may wait for a disk that fails, before appending is refused.
+/// Bytes that may wait for the disk before the log says that it is not healthy.
 const PENDING_BYTES_MAX: usize = 256 << 20;
 /// What nobody waits for is written this often.
 const TICK: Duration = Duration::from_millis(10);
@@ -45,13 +45,14 @@ const HEAD_BYTES: usize = 8;
 
 /// A log as its users see it.
 pub trait Journal: Send + Sync {
-    /// Adds a record; gives the position after it. `None` = refused: too much waits already.
-    fn append(&self, record: &[u8]) -> Option<Position>;
+    /// Adds a record; gives the position after it. It is taken even while the disk fails: who
+    /// can refuse new work asks [`Journal::is_healthy`] before.
+    fn append(&self, record: &[u8]) -> Position;
     /// Hands everything appended to the operating system.
     fn write(&self) -> io::Result<()>;
     /// Calls `done` when everything before `position` is on the disk, from another thread or this.
     fn when_safe(&self, position: Position, done: WhenSafe);
-    /// Whether the last write and sync succeeded.
+    /// Whether the disk takes what it is given, and not too much waits for it.
     fn is_healthy(&self) -> bool;
     /// First positions of the segments there are, ascending; the last is being written.
     fn segments(&self) -> Vec<Position>;
@@ -349,17 +350,14 @@ impl Inner {
 }
 
 impl Journal for Log {
-    fn append(&self, record: &[u8]) -> Option<Position> {
+    fn append(&self, record: &[u8]) -> Position {
         assert!(!record.is_empty() && record.len() <= RECORD_BYTES_MAX, "a record's length");
         let mut pending = held(&self.inner.pending);
-        if pending.bytes.len() + record.len() > PENDING_BYTES_MAX {
-            return None;
-        }
         pending.bytes.extend_from_slice(&(record.len() as u32).to_le_bytes());
         pending.bytes.extend_from_slice(&crc(record).to_le_bytes());
         pending.bytes.extend_from_slice(record);
         pending.end += (HEAD_BYTES + record.len()) as u64;
-        Some(pending.end)
+        pending.end
     }
 
     fn write(&self) -> io::Result<()> {
@@ -379,6 +377,7 @@ impl Journal for Log {
     fn is_healthy(&self) -> bool {
         !self.inner.is_failed.load(Ordering::Acquire)
             && !self.inner.is_broken.load(Ordering::Acquire)
+            && held(&self.inner.pending).bytes.len() < PENDING_BYTES_MAX
     }
 
     fn segments(&self) -> Vec<Position> {
@@ -416,10 +415,10 @@ impl MemoryLog {
 }
 
 impl Journal for MemoryLog {
-    fn append(&self, record: &[u8]) -> Option<Position> {
+    fn append(&self, record: &[u8]) -> Position {
         let mut records = held(&self.records);
         records.push(record.to_vec());
-        Some(records.len() as Position)
+        records.len() as Position
     }
 
     fn write(&self) -> io::Result<()> {
@@ -490,7 +489,7 @@ mod tests {
             let (log, found) = open(RealDisk, &folder, 500);
             assert!(found.is_empty());
             for record in &records {
-                log.append(record).unwrap();
+                log.append(record);
                 assert!(sync(&log));
             }
             assert!(log.segments().len() > 3, "{:?}", log.segments());
@@ -512,7 +511,7 @@ mod tests {
         {
             let (log, _) = open(RealDisk, &folder, 1 << 20);
             for record in &records {
-                log.append(record).unwrap();
+                log.append(record);
             }
             assert!(sync(&log));
         }
@@ -531,7 +530,7 @@ mod tests {
         {
             let (log, _) = open(RealDisk, &folder, 100);
             for n in 0..20u8 {
-                log.append(&[n; 40]).unwrap();
+                log.append(&[n; 40]);
                 assert!(sync(&log));
             }
         }
@@ -559,16 +558,16 @@ mod tests {
         let disk = FailingDisk::default();
         {
             let (log, _) = open(disk.clone(), &folder, 1 << 20);
-            log.append(b"first").unwrap();
+            log.append(b"first");
             assert!(sync(&log));
             let (call, fault) = (Some(Call::Write), Fault::Torn(28));
             disk.set(Some(Plan { call, first: 0, count: u64::MAX, fault }));
-            log.append(b"second").unwrap();
+            log.append(b"second");
             assert!(log.write().is_err());
             assert!(!sync(&log));
             assert!(!log.is_healthy());
             disk.set(None);
-            log.append(b"third").unwrap();
+            log.append(b"third");
             assert!(sync(&log));
             assert!(log.is_healthy());
         }
@@ -583,9 +582,9 @@ mod tests {
         let (log, _) = open(disk.clone(), &folder, 1 << 20);
         let (call, fault) = (Some(Call::Sync), Fault::Error(5));
         disk.set(Some(Plan { call, first: 0, count: 1, fault }));
-        log.append(b"record").unwrap();
+        log.append(b"record");
         assert!(!sync(&log));
-        log.append(b"another").unwrap();
+        log.append(b"another");
         assert!(!sync(&log), "what the failed sync lost is before it");
         assert!(!log.is_healthy());
     }

@@ -109,7 +109,23 @@ impl OwnedArgs {
         owned
     }
 
-    fn push(&mut self, word: &[u8]) {
+    /// Forgets all words, keeps the room.
+    pub fn clear(&mut self) {
+        self.input.clear();
+        self.words.clear();
+        self.blocks.clear();
+        if self.input.capacity() > 1 << 20 {
+            self.input.shrink_to(64 * 1024);
+        }
+    }
+
+    /// Adds a word.
+    pub fn push(&mut self, word: &[u8]) {
+        if self.input.len() + word.len() >= IN_BLOCK as usize {
+            // Beyond what offsets of 32 bits reach.
+            self.words.push(Word { at: IN_BLOCK, len: self.blocks.len() as u32 });
+            return self.blocks.push(Arc::new(word.to_vec()));
+        }
         let at = self.input.len() as u32;
         self.input.extend_from_slice(word);
         self.words.push(Word { at, len: word.len() as u32 });

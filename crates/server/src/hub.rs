@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{
-    ADMIN, DENY_OOM, FAST, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED, TRANSACTION,
-    WRITE,
+    ADMIN, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED,
+    TRANSACTION, WRITE,
 };
 use commands::context::{Deliver, Host, Session};
 use commands::error::Error;
@@ -254,10 +254,27 @@ impl Hub {
         if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
+        self.check_files(session, entry)?;
         if !self.make_room(session, &mut Writer::new(false)) && takes_memory(session, entry) {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
         Ok(())
+    }
+
+    /// Refuses what may not run while data is loaded or cannot be saved.
+    fn check_files(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
+        let persistence = &self.shared.persistence;
+        if persistence.is_loading() && !entry.command.flags.has(LOADING) {
+            return Err(Error::text("LOADING Redis is loading the dataset in memory"));
+        }
+        if !persistence.may_refuse() || !(writes(session, entry) || entry.full_name == "ping") {
+            return Ok(());
+        }
+        if persistence.is_closing.load(Ordering::Acquire) {
+            return Err(Error::text("LOADING The server is shutting down"));
+        }
+        crate::persistence::write_refusal(&self.shared)
+            .map_or(Ok(()), |text| Err(Error::text(text)))
     }
 
     /// Counts the command that a client waited in as failed.
@@ -335,6 +352,15 @@ fn takes_memory(session: &Session, entry: &Entry) -> bool {
     }
 }
 
+/// Whether a command may change keys, by itself or by the transaction that it runs.
+fn writes(session: &Session, entry: &Entry) -> bool {
+    let flags = entry.command.flags;
+    match &session.multi {
+        Some(multi) if entry.command.name == "EXEC" => multi.flags.has(WRITE),
+        _ => flags.has(WRITE),
+    }
+}
+
 /// Whether a word is a password, or may be one.
 fn is_secret(entry: &Entry, args: Args<'_>, index: usize) -> bool {
     let is_auth = |at: usize| args.word(at).eq_ignore_ascii_case(b"AUTH");
@@ -409,6 +435,23 @@ impl Host for Hub {
         result
     }
 
+    fn is_memory_short(&mut self) -> bool {
+        Hub::is_memory_short(self)
+    }
+
+    fn script_log(&mut self, level: usize, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        match level {
+            0 => tracing::debug!("{line}"),
+            1 | 2 => tracing::info!("{line}"),
+            _ => tracing::warn!("{line}"),
+        }
+    }
+
+    fn script_memory_max(&self) -> usize {
+        self.shared.options.number(const { index_of("lua-memory-limit") }) as usize
+    }
+
     fn reject(&mut self, entry: &Entry) {
         add(&self.counts().rejected[entry.index], 1);
     }
@@ -416,7 +459,10 @@ impl Host for Hub {
     fn allows_batch(&mut self, _: &Session) -> bool {
         let options = &self.shared.options;
         let slow = options.number(const { index_of("slowlog-log-slower-than") });
-        let quiet = self.shared.monitor_count.load(Ordering::Relaxed) == 0
+        let persistence = &self.shared.persistence;
+        let quiet = !persistence.is_loading()
+            && !persistence.may_refuse()
+            && self.shared.monitor_count.load(Ordering::Relaxed) == 0
             && !(0..BATCH_MICROSECONDS).contains(&slow)
             && self.shared.pause.until_ms.load(Ordering::Relaxed) == 0
             && !self.is_memory_short();

@@ -16,6 +16,7 @@ pub mod monitor;
 pub mod option_table;
 pub mod option_words;
 pub mod options;
+pub mod persistence;
 pub mod pubsub;
 mod read_ahead;
 pub mod records;

@@ -145,7 +145,7 @@ table! {
         "Channels of a new user.";
     "acllog-max-len": Int(0, BIG), "128", NoEffect, "Refused commands that ACL LOG keeps.";
     "sanitize-dump-payload": Enum(&["no", "yes", "clients"]), "no", NoEffect,
-        "How far RESTORE checks its input.";
+        "How far RESTORE checks its input; always all of it.";
 }
 "Memory" {
     "maxmemory": Bytes(0, BIG), "0", Always,
@@ -232,8 +232,8 @@ table! {
     "watchdog-period": Int(0, INT), "0", NoEffect,
         "Milliseconds after which a stuck server logged where it stood.";
 }
-"Files: not there yet" {
-    "save": Words(save), "3600 1 300 100 60 10000", NoEffect,
+"Files" {
+    "save": Words(save), "3600 1 300 100 60 10000", Always,
         "When to save: seconds and changes, in pairs.";
     "appendonly": Bool, "no", NoEffect, "Whether every write is appended to a file.";
     "appendfsync": Enum(&["everysec", "always", "no"]), "everysec", NoEffect,
@@ -253,15 +253,15 @@ table! {
         "Whether rewriting makes it safe bit by bit.";
     "aof-disable-auto-gc": Bool, "no", NoEffect, "Whether old files are kept.";
     "dbfilename": Text, "dump.rdb", Protected, "The snapshot's name.";
-    "rdbcompression": Bool, "yes", NoEffect, "Whether the snapshot is compressed.";
-    "rdbchecksum": Bool, "yes", NoEffect, "Whether it ends with a checksum.";
+    "rdbcompression": Bool, "yes", Always, "Whether the snapshot is compressed.";
+    "rdbchecksum": Bool, "yes", Always, "Whether it ends with a checksum.";
     "rdb-del-sync-files": Bool, "no", NoEffect, "Whether snapshots made for replicas are removed.";
-    "rdb-save-incremental-fsync": Bool, "yes", NoEffect, "Whether saving makes it safe bit by bit.";
-    "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
+    "rdb-save-incremental-fsync": Bool, "yes", Always, "Whether saving makes it safe bit by bit.";
+    "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "key-load-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
     "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect,
         "Bytes loaded between two looks at clients.";
-    "stop-writes-on-bgsave-error": Bool, "yes", NoEffect,
+    "stop-writes-on-bgsave-error": Bool, "yes", Always,
         "Whether writes are refused while saving fails.";
 }
 "Replication: not there yet" {
@@ -303,9 +303,11 @@ table! {
         NoEffect,
         "What happens when a replica cannot follow.";
 }
-"Scripts: not there yet" {
-    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", NoEffect,
+"Scripts" {
+    "busy-reply-threshold" | "lua-time-limit": Int(0, BIG), "5000", Always,
         "Milliseconds after which a script counts as busy.";
+    "lua-memory-limit": Bytes(1 << 20, BIG), "256mb", Always,
+        "Bytes that the scripts, and as much again that the functions, of a thread may take.";
     "lua-enable-deprecated-api": Bool, "no", NoEffect, "Whether old names are there.";
 }
 "Cluster: not there yet" {

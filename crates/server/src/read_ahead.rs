@@ -3,8 +3,8 @@
 //!
 //! Without pipelining each connection brings one command, and finding its key costs two or three
 //! misses of the cache, as much as a tenth of the whole request. So the connections of a turn are
-//! taken in groups: all are read, the place of each one's key is fetched, then its entry; then they
-//! are run as ever.
+//! taken in groups: all are read, each one's shard is fetched meanwhile, then the place of its key,
+//! then its entry; then they are run as ever.
 //!
 //! **Invariant:** what is read ahead stands at the end of the connection's input, as if it had just
 //! arrived; nothing is run, counted or answered here.
@@ -45,14 +45,16 @@ impl Worker {
         let mut hashes = [None; GROUP];
         for (index, hash) in group.iter().zip(&mut hashes) {
             *hash = self.read_ahead(*index);
-            if let Some((hash, db)) = *hash {
-                let held = self.hub.shared.core.space.lock_one(shard_of(hash));
-                Keyspace::prefetch(&held, hash, db);
+            if let Some((hash, _)) = *hash {
+                self.hub.shared.core.space.prefetch_lock(shard_of(hash));
             }
         }
+        let space = &self.hub.shared.core.space;
         for (hash, db) in hashes.into_iter().flatten() {
-            let held = self.hub.shared.core.space.lock_one(shard_of(hash));
-            Keyspace::prefetch_entry(&held, hash, db);
+            Keyspace::prefetch(&space.lock_one(shard_of(hash)), hash, db);
+        }
+        for (hash, db) in hashes.into_iter().flatten() {
+            Keyspace::prefetch_entry(&space.lock_one(shard_of(hash)), hash, db);
         }
     }
 

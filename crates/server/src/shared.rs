@@ -11,6 +11,7 @@ use crate::client::Client;
 use crate::histogram::Histogram;
 use crate::message::{Mailbox, Message};
 use crate::options::Options;
+use crate::persistence::Persistence;
 use crate::pubsub::Subscriptions;
 
 /// One thread's counts: written by it, read by all. Per command: calls, microseconds (in
@@ -131,6 +132,8 @@ pub struct Shared {
     pub records: crate::records::Records,
     /// The file the configuration came from.
     pub config_file: String,
+    /// What is kept on disk, and how that fares.
+    pub persistence: Persistence,
     /// Takes memory to be freed in the background.
     pub free_later: Mutex<std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>>,
     /// Sets what is worth a line in the log; the binary owns the log.
@@ -211,6 +214,7 @@ impl Shared {
             is_stopping: AtomicBool::new(false),
             records: crate::records::Records::default(),
             config_file: parts.config_file,
+            persistence: Persistence::new(parts.now_ms),
             free_later: Mutex::new(parts.free_later),
             set_log_level: OnceLock::new(),
             freeing: parts.freeing,

@@ -16,6 +16,7 @@ use crate::conf_file::Configuration;
 use crate::listener::Listeners;
 use crate::message::Mailbox;
 use crate::options::{Options, index_of};
+use crate::persistence::{self, LOADERS};
 use crate::shared::{Freeing, Parts, Shared};
 use crate::worker::{WAKER, Worker, now_ms};
 use crate::{sys, tls};
@@ -30,6 +31,15 @@ pub struct Running {
 }
 
 impl Running {
+    /// Waits until what is on disk has been loaded, or the server is to end before that.
+    pub fn wait_until_loaded(&self) {
+        while self.shared.persistence.is_loading()
+            && !self.shared.is_stopping.load(Ordering::Acquire)
+        {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     /// Waits until every event loop has ended.
     pub fn join(self) {
         for thread in self.threads {
@@ -100,7 +110,7 @@ pub fn start(
     for (from, to) in &renames {
         registry.rename(from, to).map_err(io::Error::other)?;
     }
-    let core = Core { space: Keyspace::new(databases, threads), registry };
+    let core = Core { space: Keyspace::new(databases, threads + LOADERS), registry };
     let (sender, garbage) = mpsc::channel();
     let freeing = Arc::new(Freeing::default());
     let shared = Arc::new(Shared::new(Parts {
@@ -133,6 +143,7 @@ pub fn start(
             freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
         }
     })?;
+    persistence::load::begin(&shared)?;
     let mut doors = Some(listeners);
     let mut handles = Vec::new();
     for (index, poll) in polls.into_iter().enumerate() {

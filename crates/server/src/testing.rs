@@ -32,7 +32,10 @@ impl Server {
         let families = [commands::FAMILIES, &crate::families()].concat();
         let (free_later, _) = mpsc::channel();
         let shared = Arc::new(Shared::new(Parts {
-            core: Core { space: Keyspace::new(16, 1), registry: Registry::new(&families) },
+            core: Core {
+                space: Keyspace::new(16, 1 + crate::persistence::LOADERS),
+                registry: Registry::new(&families),
+            },
             options,
             threads: 1,
             now_ms: 1_700_000_000_000,

@@ -485,7 +485,8 @@ impl Worker {
         self.ticked_ms = now;
         let shared = Arc::clone(&self.hub.shared);
         let is_paused = shared.pause.until_ms.load(Ordering::Relaxed) > now;
-        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_paused {
+        let is_still = is_paused || shared.persistence.is_loading();
+        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still {
             let mut session = Session::new(0);
             let mut out = Writer::new(false);
             let started = Instant::now();
@@ -520,8 +521,11 @@ impl Worker {
         if self.hub.thread == 0 {
             crate::sys::calibrate();
             shared.sample(self.hub.now_ms);
+            crate::persistence::save::cron(&shared, self.hub.now_ms);
             // Commands make room for themselves; this is for a limit that was lowered in between.
-            self.hub.make_room(&mut Session::new(0), &mut Writer::new(false));
+            if !shared.persistence.is_loading() {
+                self.hub.make_room(&mut Session::new(0), &mut Writer::new(false));
+            }
         }
         let timeout_ms = shared.options.number(const { index_of("timeout") }) * 1000;
         for index in 0..self.connections.len() {

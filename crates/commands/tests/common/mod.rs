@@ -2,6 +2,8 @@
 //! replies to blocked clients.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod pair;
+
 use std::sync::{Arc, Mutex};
 
 use forebay_commands::FAMILIES;
@@ -109,6 +111,19 @@ impl Server {
         };
         turn.run(&mut self.sessions[client], &mut out, args.args());
         text(&out)
+    }
+
+    /// Removes the keys that are due, as a server does between commands.
+    pub fn expire_due(&mut self) {
+        let mut out = Writer::new(false);
+        let mut turn = Turn {
+            core: &self.core,
+            thread: 0,
+            now_ms: self.now_ms,
+            random: &mut self.random,
+            host: &mut self.host,
+        };
+        turn.expire_due(&mut self.sessions[0], &mut out, 100);
     }
 
     /// Runs one line as client 0.

@@ -194,11 +194,18 @@ impl<T: Item> Table<T> {
         Some(self.directory()[self.directory_index(hash)])
     }
 
+    /// The 16 bits of `hash` that order items in a segment. While there is only one, its header
+    /// need not be looked at for that: a miss of the cache less for each search.
+    #[inline]
+    fn hash16(&self, segment: Segment, hash: u64) -> u64 {
+        if self.depth == 0 { hash >> 48 } else { segment.hash16(hash) }
+    }
+
     /// The place of the item with this hash for which `same` holds.
     #[inline]
     pub fn place(&self, hash: u64, mut same: impl FnMut(&T) -> bool) -> Option<Place> {
         let segment = self.segment(hash)?;
-        let hash16 = segment.hash16(hash);
+        let hash16 = self.hash16(segment, hash);
         let capacity = segment.capacity();
         let mut index = segment.home(hash16);
         while index < capacity {
@@ -268,7 +275,7 @@ impl<T: Item> Table<T> {
     pub fn prefetch(&self, hash: u64) {
         if let Some(segment) = self.segment(hash) {
             // SAFETY: the home lies inside the segment.
-            let home = unsafe { segment.slots().add(segment.home(segment.hash16(hash))) };
+            let home = unsafe { segment.slots().add(segment.home(self.hash16(segment, hash))) };
             prefetch(home.cast());
             // A search goes on for some slots, often into the next line.
             prefetch(home.wrapping_add(PROBED_SLOTS).cast());

@@ -275,6 +275,18 @@ impl List {
         }
     }
 
+    /// The list of one block, as a file has it.
+    pub fn from_packed(packed: Packed, limits: ListLimits) -> List {
+        let fits = limits.allow(packed.bytes().len() + LISTPACK_OVERHEAD, packed.len());
+        if fits && packed.bytes().len() <= PACKED_BYTES_MAX {
+            return List(Compact::small(packed));
+        }
+        let mut list = List::default();
+        list.push_node(&packed);
+        list.settle(limits);
+        list
+    }
+
     /// Takes the encoding that a list with these elements has once it was built.
     pub fn settle(&mut self, limits: ListLimits) {
         if self.is_quick() {

@@ -3,6 +3,7 @@
 //!
 //! To clients it is one command, as in Redis: its subcommands are rows of its own table.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,12 +13,17 @@ use commands::error::Error;
 use commands::object::encoding_of;
 use commands::words::{integer, is};
 use keyspace::access;
-use keyspace::keys::Expire;
+use keyspace::effects::Freeing;
+use keyspace::keys::{Expire, Keys};
+use keyspace::load::OnDuplicate;
+use keyspace::random::Random;
 use keyspace::raw::entry::NewValue;
+use keyspace::raw::shards::ShardSet;
 use resp::Args;
 
 use crate::hub::Hub;
 use crate::options::index_of;
+use crate::persistence::{load, save};
 
 const FLAGS: Flags = ADMIN.with(NO_SCRIPT).with(LOADING).with(STALE);
 /// Turns something of Redis on or off that does not exist here.
@@ -126,15 +132,22 @@ const ROWS: &[Command] = &[
     Command { name: "REPLYBUFFER", ..NOTHING },
     Command { name: "QUICKLIST-PACKED-THRESHOLD", ..NOTHING },
     Command { name: "SET-DISABLE-DENY-SCRIPTS", ..NOTHING },
-    Command { name: "SET-SKIP-CHECKSUM-VALIDATION", ..NOTHING },
+    Command {
+        name: "SET-SKIP-CHECKSUM-VALIDATION",
+        run: set_skip_checksums,
+        usage: "<0 | 1>",
+        summary: "Whether RESTORE and loading take payloads whatever their checksum.",
+        ..Command::DEFAULT
+    },
     Command { name: "CHANGE-REPL-ID", ..NOTHING },
     Command { name: "PAUSE-CRON", ..NOTHING },
     Command { name: "DICT-RESIZING", ..NOTHING },
     Command {
         name: "RELOAD",
-        run: no_files,
-        usage: "[arg [arg ...]]",
-        summary: "Saves and loads all data; not there yet.",
+        run: reload,
+        usage: "[NOSAVE] [NOFLUSH] [MERGE]",
+        summary: "Saves all data, empties the databases and loads it again.",
+        complexity: "O(N), N = keys",
         ..Command::DEFAULT
     },
     Command {
@@ -209,6 +222,55 @@ fn nothing(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
 
 fn no_files(_: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     Err(Error::text("ERR persistence is not there yet: nothing is kept on disk"))
+}
+
+fn set_skip_checksums(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let skips = integer(args.word(2))? != 0;
+    Hub::of(cx.host).shared.persistence.skips_checksums.store(skips, Ordering::Relaxed);
+    cx.out.ok();
+    Ok(())
+}
+
+fn reload(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let (mut saves, mut flushes, mut duplicate) = (true, true, OnDuplicate::Refuse);
+    for word in args.iter().skip(2) {
+        match word {
+            word if is(word, "NOSAVE") => saves = false,
+            word if is(word, "NOFLUSH") => flushes = false,
+            word if is(word, "MERGE") => duplicate = OnDuplicate::Replace,
+            _ => {
+                return Err(Error::text(
+                    "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+                ));
+            }
+        }
+    }
+    if cx.session.in_exec {
+        return Err(Error::text("ERR DEBUG RELOAD is not allowed inside a transaction"));
+    }
+    let hub = Hub::of(cx.host);
+    let (shared, thread) = (Arc::clone(&hub.shared), hub.thread);
+    save::stop(&shared);
+    if saves {
+        save::save(&shared).map_err(|text| Error::new(format!("ERR {text}")))?;
+    }
+    if flushes {
+        let space = &shared.core.space;
+        let random = Random::new(hub.random.bits());
+        let held = space.lock(&ShardSet::ALL);
+        let mut keys = Keys::new(space, held, space.tally(thread), cx.keys.now_ms(), random);
+        for db in 0..space.databases() {
+            keys.flush(db, Freeing::Background);
+        }
+        shared.free_later(std::mem::take(&mut keys.effects.garbage));
+    }
+    load::reload(&shared, duplicate).map_err(|text| {
+        tracing::warn!("DEBUG RELOAD: {text}");
+        Error::text("ERR Error trying to load the RDB dump, check server logs.")
+    })?;
+    tracing::info!("DB reloaded by DEBUG RELOAD");
+    cx.out.ok();
+    Ok(())
 }
 
 fn sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {

@@ -248,21 +248,10 @@ fn memory(page: &mut Page<'_>) {
     page.field("lazyfreed_objects", shared.freeing.freed.load(Ordering::Relaxed));
 }
 
-/// Nothing is kept on disk yet: what Redis says with saving and the append-only file off.
 fn persistence(page: &mut Page<'_>) {
-    page.zeros(&["loading", "async_loading", "current_cow_peak", "current_cow_size"]);
-    page.zeros(&["current_cow_size_age"]);
-    page.field("current_fork_perc", "0.00");
-    page.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
-    let changes = page.shared.core.space.total(|tally| &tally.changes);
-    page.field("rdb_changes_since_last_save", changes);
-    page.zeros(&["rdb_bgsave_in_progress"]);
-    page.field("rdb_last_save_time", page.shared.started_ms / 1000);
-    page.field("rdb_last_bgsave_status", "ok");
-    page.field("rdb_last_bgsave_time_sec", -1);
-    page.field("rdb_current_bgsave_time_sec", -1);
-    page.zeros(&["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired"]);
-    page.zeros(&["rdb_last_load_keys_loaded", "aof_enabled", "aof_rewrite_in_progress"]);
+    let (shared, now_ms) = (page.shared, page.now_ms);
+    crate::persistence::fields(shared, now_ms, |name, value| page.field(name, value));
+    page.zeros(&["aof_enabled", "aof_rewrite_in_progress"]);
     page.zeros(&["aof_rewrite_scheduled"]);
     page.field("aof_last_rewrite_time_sec", -1);
     page.field("aof_current_rewrite_time_sec", -1);
@@ -270,6 +259,7 @@ fn persistence(page: &mut Page<'_>) {
     page.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
     page.field("aof_last_write_status", "ok");
     page.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
+    crate::persistence::loading_fields(shared, now_ms, |name, value| page.field(name, value));
 }
 
 fn stats(page: &mut Page<'_>) {

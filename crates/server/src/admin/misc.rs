@@ -1,7 +1,7 @@
-//! Commands about the server as a whole: its time, its role, its end; and those of parts that are
-//! not there yet, which say so.
+//! Commands about the server as a whole: its time, its role; and those of parts that are not there
+//! yet, which say so.
 
-use commands::command::{ADMIN, Command, FAST, Family, Group, LOADING, NO_MULTI, NO_SCRIPT, STALE};
+use commands::command::{ADMIN, Command, FAST, Family, Group, LOADING, NO_SCRIPT, STALE};
 use commands::context::Context;
 use commands::error::Error;
 use commands::help::HELP;
@@ -69,43 +69,10 @@ pub const FAMILY: Family = Family {
             ..Command::DEFAULT
         },
         Command {
-            name: "SHUTDOWN",
-            run: shutdown,
-            flags: ADMIN.with(NO_SCRIPT).with(LOADING).with(STALE).with(NO_MULTI),
-            usage: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
-            summary: "Ends the server.",
-            complexity: "O(1)",
-            ..Command::DEFAULT
-        },
-        Command {
-            name: "SAVE",
-            run: no_files,
-            flags: ADMIN.with(NO_SCRIPT).with(NO_MULTI),
-            summary: "Saves all data; not there yet.",
-            ..Command::DEFAULT
-        },
-        Command {
-            name: "BGSAVE",
-            run: no_files,
-            flags: ADMIN.with(NO_SCRIPT),
-            usage: "[SCHEDULE]",
-            summary: "Saves all data in the background; not there yet.",
-            ..Command::DEFAULT
-        },
-        Command {
             name: "BGREWRITEAOF",
             run: no_files,
             flags: ADMIN.with(NO_SCRIPT),
             summary: "Rewrites the append-only file; not there yet.",
-            ..Command::DEFAULT
-        },
-        Command {
-            name: "LASTSAVE",
-            run: lastsave,
-            flags: FAST.with(LOADING).with(STALE).with(commands::command::DANGEROUS),
-            categories: Some(&["admin"]),
-            summary: "Returns when data was saved last; so far, when the server started.",
-            tips: &["nondeterministic_output"],
             ..Command::DEFAULT
         },
         Command {
@@ -249,42 +216,8 @@ fn replicaof(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     Err(NO_REPLICATION)
 }
 
-fn shutdown(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    let (mut saves, mut skips, mut aborts, mut others) = (false, false, false, false);
-    for word in args.iter().skip(1) {
-        match word {
-            word if is(word, "SAVE") => saves = true,
-            word if is(word, "NOSAVE") => skips = true,
-            word if is(word, "ABORT") => aborts = true,
-            word if is(word, "NOW") || is(word, "FORCE") => others = true,
-            _ => return Err(Error::SYNTAX),
-        }
-    }
-    if saves && skips || aborts && (saves || skips || others) {
-        return Err(Error::SYNTAX);
-    }
-    if aborts {
-        return Err(Error::text("ERR No shutdown in progress."));
-    }
-    if saves {
-        return Err(NO_FILES);
-    }
-    let hub = Hub::of(cx.host);
-    tracing::info!("User requested shutdown...");
-    // No reply: the client sees the connection close.
-    hub.peer().closes = true;
-    hub.shared.stop();
-    Ok(())
-}
-
 fn no_files(_: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     Err(NO_FILES)
-}
-
-fn lastsave(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
-    let started = Hub::of(cx.host).shared.started_ms / 1000;
-    cx.out.int(started);
-    Ok(())
 }
 
 fn module_list(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
@@ -311,23 +244,11 @@ mod tests {
             ("ROLE", "*3 $6 master :0 *0"),
             ("REPLICAOF NO ONE", "+OK"),
             ("SLAVEOF 127.0.0.1 6379", "-ERR replication is not there yet"),
-            ("SAVE", "-ERR persistence is not there yet: nothing is kept on disk"),
-            ("LASTSAVE", ":1700000000"),
             ("MODULE LIST", "*0"),
             ("CLUSTER INFO", "-ERR This instance has cluster support disabled"),
             ("READONLY", "-ERR This instance has cluster support disabled"),
-            ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
-            ("SHUTDOWN SAVE NOSAVE", "-ERR syntax error"),
-            ("SHUTDOWN x", "-ERR syntax error"),
             ("LOLWUT VERSION x", "-ERR value is not an integer or out of range"),
         ]);
-    }
-
-    #[test]
-    fn shutdown_stops_the_loops() {
-        let mut server = Server::new(&[]);
-        assert_eq!(server.run("SHUTDOWN NOSAVE"), "");
-        assert!(server.shared.is_stopping.load(std::sync::atomic::Ordering::Relaxed));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 pub mod access;
 pub mod config;
 pub mod debug;
-pub mod functions;
 pub mod info;
 pub mod latency;
 pub mod memory;
 pub mod misc;
+pub mod save;
 pub mod slowlog;
 
 use commands::command::Family;
@@ -20,7 +20,7 @@ pub const FAMILIES: &[Family] = &[
     latency::FAMILY,
     memory::FAMILY,
     misc::FAMILY,
+    save::FAMILY,
     access::FAMILY,
     debug::FAMILY,
-    functions::FAMILY,
 ];

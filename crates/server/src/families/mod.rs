@@ -6,6 +6,7 @@
 pub mod client_commands;
 pub mod client_list;
 pub mod connection;
+pub mod dump;
 pub mod pubsub_commands;
 
 use std::any::Any;
@@ -17,7 +18,7 @@ use crate::hub::Hub;
 
 /// The families of this folder.
 pub const FAMILIES: &[Family] =
-    &[connection::FAMILY, client_commands::FAMILY, pubsub_commands::FAMILY];
+    &[connection::FAMILY, client_commands::FAMILY, pubsub_commands::FAMILY, dump::FAMILY];
 
 /// The server as the running command's thread has it.
 ///

@@ -16,6 +16,8 @@ pub mod codec;
 pub mod machine;
 pub mod plan;
 pub mod policy;
+pub mod submission;
+pub mod topics;
 pub mod transaction;
 pub mod verbs;
 pub mod words;

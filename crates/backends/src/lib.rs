@@ -1,0 +1,4 @@
+//! What the services stand on: implementations of their traits `Store` and `Database`. No rule of
+//! any service is in here.
+
+pub mod sqlite;
