@@ -31,7 +31,17 @@ SPEED = [
     ("HSET, pipeline 50", ["-t", "hset", "-P", "50"], 8, 0.50),
     ("LPUSH, pipeline 50", ["-t", "lpush", "-P", "50"], 8, 0.70),
     ("ZADD, a set of a million, pipeline 16", ["-t", "zadd", "-P", "16"], 4, 0.40),
+    ("XADD, pipeline 16", ["-P", "16", "XADD", "s", "*", "f", "v"], 4, 0.70),
+    ("XREADGROUP of one entry, pipeline 16",
+     ["-P", "16", *"XREADGROUP GROUP g c COUNT 1 STREAMS s >".split()], 4, 0.70),
 ]
+
+# What is run before each round of a row: the group reads from the start what XADD's rounds added.
+BEFORE = {
+    "XREADGROUP of one entry, pipeline 16": [
+        "XGROUP DESTROY s g", "XGROUP CREATE s g 0",
+    ],
+}
 
 MILLION = 1_000_000
 
@@ -151,16 +161,22 @@ def speed(options, arms, folder):
     rows, missed = [], False
     servers = [Server(name, command, folder) for name, command in arms]
     try:
-        for server in servers:  # The keyspace is full in both before anything is measured.
+        # The keyspace is full in both before anything is measured.
+        for server in servers if not options.rows else []:
             benchmark(server, ["-t", "set", "-P", "50"], 4 * MILLION)
             benchmark(server, ["-t", "zadd", "-P", "16"], 4 * MILLION)
             benchmark(server, ["-t", "incr", "-P", "50"], 4 * MILLION)
             benchmark(server, ["-t", "hset", "-P", "50"], 4 * MILLION)
         for name, arguments, weight, bound in SPEED:
+            if options.rows and options.rows not in name:
+                continue
             requests = options.requests * weight
             rounds = []
             for turn in range(options.rounds):
                 order = servers if turn % 2 == 0 else servers[::-1]
+                for command in BEFORE.get(name, []):
+                    for server in servers:
+                        server.call(*command.split())
                 got = {server.name: benchmark(server, arguments, requests) for server in order}
                 rounds.append(got)
             ours = statistics.median(got["forebay"][0] for got in rounds)
@@ -219,6 +235,7 @@ def main():
         "--requests", type=int, default=250_000, help="at pipeline 1; more when pipelined"
     )
     parser.add_argument("--only", choices=["speed", "memory"])
+    parser.add_argument("--rows", help="only the rows of speed whose name has this in it")
     parser.add_argument("--markdown", help="writes the tables there")
     options = parser.parse_args()
     arms = [("redis", [options.redis]),

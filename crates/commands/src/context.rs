@@ -54,6 +54,11 @@ pub trait Host: Any {
         let _ = (session, entry, args, failed);
     }
 
+    /// Called when a command that made its client wait ends that wait with an error.
+    fn failed_waiting(&mut self, entry: &Entry) {
+        let _ = entry;
+    }
+
     /// Called for each error reply.
     fn error(&mut self, error: &Error) {
         let _ = error;

@@ -18,7 +18,7 @@ use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
-use crate::command::{ALL_KEYS, BLOCKING, SCRIPT, TRANSACTION, VISITS_ALL};
+use crate::command::{ALL_KEYS, BLOCKING, SCRIPT, TRANSACTION, VISITS_ALL, WRITE};
 use crate::context::{Blocked, Context, Deliver, Host, Session, Wake};
 use crate::error::Error;
 use crate::log::Records;
@@ -245,7 +245,7 @@ impl<'a> Turn<'a> {
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
         let mut count = 0;
-        let most = if core.space.tallies().len() == 1 { BATCH } else { BATCH_SHARED };
+        let most = if core.space.runners() == 1 { BATCH } else { BATCH_SHARED };
         while count < most && first + count < requests.len() {
             let args = requests.command(first + count, input);
             let Ok(entry) = core.registry.find(args) else { break };
@@ -492,6 +492,9 @@ pub(crate) fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -
 fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
     cx.entry = entry;
     let (dirty, db) = (cx.keys.effects.dirty, cx.keys.db());
+    if !entry.one_key && entry.command.flags.has(WRITE) && cx.keys.space().is_logging() {
+        expire_sources(cx, entry, args);
+    }
     let result = (entry.command.run)(cx, args);
     if let Err(error) = &result {
         cx.host.error(error);
@@ -501,6 +504,13 @@ fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bo
         log(cx, db, args, dirty);
     }
     result.is_err()
+}
+
+/// Removes keys that are past their time before a write looks at them, so that the log says that
+/// they are gone: the replay, in which nothing expires, must not see them either.
+#[inline(never)]
+fn expire_sources(cx: &mut Context<'_>, entry: &Entry, args: Args<'_>) {
+    let _ = each_key(&entry.command, args, |index, _| cx.keys.expire_if_due(args.word(index)));
 }
 
 /// Serves whom the command made ready, gives the locks back, acts on the effects. Returns the keys
@@ -647,6 +657,7 @@ fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: 
     }
     if let Err(error) = result {
         cx.host.error(&error);
+        cx.host.failed_waiting(entry);
         out.error(error.message());
     }
     waiter.end();

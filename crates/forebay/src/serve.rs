@@ -104,7 +104,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let pidfile = options.text(const { index_of("pidfile") });
 
     let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
-    let running = server::start::start(configuration, &families, random_bits())
+    let disk = Arc::new(persist::disk::RealDisk);
+    let running = server::start::start(configuration, &families, disk, random_bits())
         .map_err(|error| sys::error_text(&error))?;
     // It can be set only once, which is here.
     let _ = running.shared.set_log_level.set(set_log_level);

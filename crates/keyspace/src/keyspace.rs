@@ -144,11 +144,14 @@ impl Tally {
 pub struct Keyspace {
     pub(crate) shards: Shards<ShardData>,
     next_due_ms: Box<[AtomicI64]>,
+    runners: usize,
     tallies: Box<[Tally]>,
     databases: usize,
     /// What can be set at run time.
     pub settings: Settings,
     is_logging: AtomicBool,
+    /// No key expires: a log is replayed, which says itself what went when.
+    pub keeps_expired: AtomicBool,
     pub(crate) image_taken: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
 }
@@ -164,13 +167,28 @@ impl Keyspace {
         Keyspace {
             shards: Shards::default(),
             next_due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+            runners: threads,
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
             databases,
             settings: Settings::default(),
             is_logging: AtomicBool::new(false),
+            keeps_expired: AtomicBool::new(false),
             image_taken: AtomicBool::new(false),
             log: OnceLock::new(),
         }
+    }
+
+    /// With numbers for so many more threads, which only load files.
+    pub fn with_loaders(mut self, loaders: usize) -> Keyspace {
+        let all = 0..self.runners + loaders;
+        self.tallies = all.map(|_| Tally::new(self.databases)).collect();
+        self
+    }
+
+    /// Threads that run commands.
+    #[inline]
+    pub fn runners(&self) -> usize {
+        self.runners
     }
 
     /// Number of databases.

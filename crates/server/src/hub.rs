@@ -46,6 +46,8 @@ pub struct Hub {
     pub mail: VecDeque<Message>,
     /// Messages for the client whose command runs: they follow the reply.
     own: Vec<Arc<Pushed>>,
+    /// A command has looked at keys since this was last taken.
+    pub touched: bool,
     /// Random numbers.
     pub random: Random,
     evictor: Evictor,
@@ -62,6 +64,7 @@ impl Hub {
             peer: None,
             mail: VecDeque::new(),
             own: Vec::new(),
+            touched: false,
             random: Random::new(seed),
             evictor: Evictor::default(),
             started: Instant::now(),
@@ -255,10 +258,26 @@ impl Hub {
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
         self.check_files(session, entry)?;
+        self.check_log(session, entry)?;
         if !self.make_room(session, &mut Writer::new(false)) && takes_memory(session, entry) {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
         Ok(())
+    }
+
+    /// Refuses writes while the append-only file cannot be written.
+    fn check_log(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
+        let aof = &self.shared.aof;
+        if !aof.log.is_failing() {
+            return Ok(());
+        }
+        let Some(error) = aof.log.error() else { return Ok(()) };
+        if !writes(session, entry) && entry.full_name != "ping" {
+            return Ok(());
+        }
+        aof.refused.fetch_add(1, Ordering::Relaxed);
+        let text = sys::error_text(&error);
+        Err(Error::new(format!("MISCONF Errors writing to the AOF file: {text}")))
     }
 
     /// Refuses what may not run while data is loaded or cannot be saved.
@@ -465,7 +484,8 @@ impl Host for Hub {
             && self.shared.monitor_count.load(Ordering::Relaxed) == 0
             && !(0..BATCH_MICROSECONDS).contains(&slow)
             && self.shared.pause.until_ms.load(Ordering::Relaxed) == 0
-            && !self.is_memory_short();
+            && !self.is_memory_short()
+            && !self.shared.aof.log.is_failing();
         self.started = Instant::now();
         let peer = self.peer();
         // A client that listens gets its own messages right behind the reply that belongs to them.
@@ -474,6 +494,7 @@ impl Host for Hub {
     }
 
     fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u64) {
+        self.touched = true;
         let each = self.started.elapsed().as_nanos() as u64 / entries.len() as u64;
         let counts = self.counts();
         add(&counts.commands, entries.len() as u64);
@@ -514,8 +535,13 @@ impl Host for Hub {
         self.started = Instant::now();
     }
 
+    fn failed_waiting(&mut self, entry: &Entry) {
+        add(&self.counts().failed[entry.index], 1);
+    }
+
     fn end(&mut self, _: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
         let nanoseconds = self.started.elapsed().as_nanos() as u64;
+        self.touched |= entry.command.flags.has(READONLY) || entry.command.flags.has(WRITE);
         let counts = self.counts();
         counts.call(entry.index, nanoseconds);
         if failed {

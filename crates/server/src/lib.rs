@@ -2,12 +2,14 @@
 
 pub mod access;
 pub mod admin;
+pub mod aof;
 pub mod apply;
 pub mod client;
 pub mod client_memory;
 pub mod conf_file;
 pub mod connection;
 pub mod families;
+mod held;
 pub mod histogram;
 pub mod hub;
 pub mod listener;
@@ -33,5 +35,5 @@ mod testing;
 
 /// The families of this crate: clients and channels, and the server itself.
 pub fn families() -> Vec<commands::command::Family> {
-    [families::FAMILIES, admin::FAMILIES].concat()
+    [families::FAMILIES, admin::FAMILIES, &[aof::commands::FAMILY]].concat()
 }

@@ -235,23 +235,27 @@ table! {
 "Files" {
     "save": Words(save), "3600 1 300 100 60 10000", Always,
         "When to save: seconds and changes, in pairs.";
-    "appendonly": Bool, "no", NoEffect, "Whether every write is appended to a file.";
-    "appendfsync": Enum(&["everysec", "always", "no"]), "everysec", NoEffect,
+    "appendonly": Bool, "no", Always, "Whether every write is appended to a file.";
+    "appendfsync": Enum(&["everysec", "always", "no"]), "everysec", Always,
         "When that file is made safe.";
-    "appendfilename": Text, "appendonly.aof", NoEffect, "Its name.";
-    "appenddirname": Text, "appendonlydir", NoEffect, "Its folder.";
-    "no-appendfsync-on-rewrite": Bool, "no", NoEffect,
+    "appendfilename": Text, "appendonly.aof", Start, "Its name.";
+    "appenddirname": Text, "appendonlydir", Start, "Its folder.";
+    "no-appendfsync-on-rewrite": Bool, "no", Always,
         "Whether it is not made safe while it is rewritten.";
-    "auto-aof-rewrite-percentage": Int(0, INT), "100", NoEffect,
+    "auto-aof-rewrite-percentage": Int(0, INT), "100", Always,
         "Growth in percent at which it is rewritten.";
-    "auto-aof-rewrite-min-size": Bytes(0, BIG), "64mb", NoEffect,
+    "auto-aof-rewrite-min-size": Bytes(0, BIG), "64mb", Always,
         "Bytes from which it is rewritten.";
-    "aof-load-truncated": Bool, "yes", NoEffect, "Whether a torn end is cut off at start.";
-    "aof-use-rdb-preamble": Bool, "yes", NoEffect, "Whether it begins with a snapshot.";
-    "aof-timestamp-enabled": Bool, "no", NoEffect, "Whether it has times in it.";
+    "aof-load-truncated": Bool, "yes", Always, "Whether a torn end is cut off at start.";
+    "aof-use-rdb-preamble": Bool, "yes", Always, "Whether it begins with a snapshot.";
+    "aof-timestamp-enabled": Bool, "no", Always, "Whether it has times in it.";
+    "aof-load-corrupt-tail-max-size": Bytes(0, BIG), "0", Always,
+        "Bytes of an end that makes no sense that are cut off at start, at most.";
+    "aof-pending-limit": Bytes(1 << 16, BIG), "64mb", Always,
+        "Bytes that may wait to be written to it before commands wait.";
     "aof-rewrite-incremental-fsync": Bool, "yes", NoEffect,
         "Whether rewriting makes it safe bit by bit.";
-    "aof-disable-auto-gc": Bool, "no", NoEffect, "Whether old files are kept.";
+    "aof-disable-auto-gc": Bool, "no", Always, "Whether old files are kept.";
     "dbfilename": Text, "dump.rdb", Protected, "The snapshot's name.";
     "rdbcompression": Bool, "yes", Always, "Whether the snapshot is compressed.";
     "rdbchecksum": Bool, "yes", Always, "Whether it ends with a checksum.";

@@ -36,6 +36,7 @@ impl Worker {
             for index in group {
                 self.readable(*index);
             }
+            self.release();
         }
         ready.clear();
         self.ready = ready;

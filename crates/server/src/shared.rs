@@ -146,6 +146,8 @@ pub struct Shared {
     pub startup_memory: u64,
     /// `client-output-buffer-limit`: normal, pubsub.
     output_limits: [OutputAtomics; 2],
+    /// The append-only file.
+    pub aof: crate::aof::Aof,
     next_client: AtomicU64,
     samples: Mutex<Samples>,
 }
@@ -190,6 +192,8 @@ pub struct Parts {
     pub free_later: std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>,
     /// That thread's counts.
     pub freeing: Arc<Freeing>,
+    /// Where data files lie.
+    pub disk: Arc<dyn persist::disk::Disk>,
 }
 
 impl Shared {
@@ -221,6 +225,7 @@ impl Shared {
             rejected_connections: AtomicU64::new(0),
             startup_memory: crate::sys::used_memory(),
             output_limits: Default::default(),
+            aof: crate::aof::Aof::new(parts.disk, parts.threads),
             next_client: AtomicU64::new(1),
             samples: Mutex::default(),
         }
@@ -229,6 +234,13 @@ impl Shared {
     /// A number for a new client.
     pub fn next_client_id(&self) -> u64 {
         self.next_client.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Wakes a thread.
+    pub fn nudge(&self, thread: usize) {
+        if let Some(mailboxes) = self.mailboxes.get() {
+            mailboxes[thread].nudge();
+        }
     }
 
     /// Sends a message to a thread.

@@ -11,6 +11,7 @@ use commands::engine::Core;
 use commands::registry::Registry;
 use keyspace::keyspace::Keyspace;
 use mio::Poll;
+use persist::disk::Disk;
 
 use crate::conf_file::Configuration;
 use crate::listener::Listeners;
@@ -40,12 +41,13 @@ impl Running {
         }
     }
 
-    /// Waits until every event loop has ended.
+    /// Waits until every event loop has ended and the log is safe.
     pub fn join(self) {
         for thread in self.threads {
             // A thread that panicked has said so; with `panic = abort` there is none.
             let _ = thread.join();
         }
+        self.shared.aof.stop();
     }
 }
 
@@ -94,10 +96,12 @@ fn fit_clients(options: &Options) {
     }
 }
 
-/// Opens the doors and starts the loops. `seed` gives random bits;
+/// Opens the doors and starts the loops. `disk` has the data files; `seed` gives
+/// random bits.
 pub fn start(
     configuration: Configuration,
     families: &[Family],
+    disk: Arc<dyn Disk>,
     mut seed: impl FnMut() -> u64,
 ) -> io::Result<Running> {
     let Configuration { options, renames, file: config_file, .. } = configuration;
@@ -110,7 +114,7 @@ pub fn start(
     for (from, to) in &renames {
         registry.rename(from, to).map_err(io::Error::other)?;
     }
-    let core = Core { space: Keyspace::new(databases, threads + LOADERS), registry };
+    let core = Core { space: Keyspace::new(databases, threads).with_loaders(LOADERS), registry };
     let (sender, garbage) = mpsc::channel();
     let freeing = Arc::new(Freeing::default());
     let shared = Arc::new(Shared::new(Parts {
@@ -122,10 +126,13 @@ pub fn start(
         config_file,
         free_later: sender,
         freeing: Arc::clone(&freeing),
+        disk,
     }));
     if let Err((name, text)) = crate::apply::apply_all(&shared) {
         return Err(io::Error::other(format!("{name}: {text}")));
     }
+    crate::aof::recovery::attach(&shared);
+    let recovery = crate::aof::recovery::prepare(&shared).map_err(io::Error::other)?;
     let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<io::Result<_>>()?;
     let mailboxes = polls
         .iter()
@@ -143,7 +150,11 @@ pub fn start(
             freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
         }
     })?;
-    persistence::load::begin(&shared)?;
+    shared.aof.start(&shared)?;
+    match recovery {
+        Some(recovery) => crate::aof::recovery::begin(&shared, recovery)?,
+        None => persistence::load::begin(&shared)?,
+    }
     let mut doors = Some(listeners);
     let mut handles = Vec::new();
     for (index, poll) in polls.into_iter().enumerate() {

@@ -79,6 +79,8 @@ pub struct Worker {
     pub(crate) paused: Vec<u64>,
     /// Connections that have been pushed messages, to be sent when the mail has been read.
     pub(crate) to_flush: Vec<usize>,
+    /// Replies that wait for the log.
+    pub(crate) held: crate::held::Held,
     pub(crate) ticked_ms: i64,
     pub(crate) cron_ms: i64,
 }
@@ -109,6 +111,7 @@ impl Worker {
             ready: Vec::new(),
             paused: Vec::new(),
             to_flush: Vec::new(),
+            held: Default::default(),
             ticked_ms: 0,
             cron_ms: 0,
         }
@@ -119,7 +122,8 @@ impl Worker {
         let _registered = crate::sys::register_thread();
         let mut events = Events::with_capacity(1024);
         while !self.hub.shared.is_stopping.load(Ordering::Acquire) {
-            let timeout = self.timeout();
+            let can_release = self.before_sleep();
+            let timeout = if can_release { Some(Duration::ZERO) } else { self.timeout() };
             if let Err(error) = self.poll.poll(&mut events, timeout)
                 && error.kind() != io::ErrorKind::Interrupted
             {
@@ -127,6 +131,7 @@ impl Worker {
                 return;
             }
             self.hub.now_ms = now_ms();
+            self.begin_turn();
             self.take_events(&events);
             self.evict_clients();
             for index in std::mem::take(&mut self.unfinished) {
@@ -134,6 +139,16 @@ impl Worker {
             }
             self.read_mail();
             self.tick();
+        }
+    }
+
+    /// Before commands are taken: what the log needs.
+    fn begin_turn(&mut self) {
+        self.release();
+        let log = &self.hub.shared.aof.log;
+        log.wait_for_room();
+        if log.notes_time.load(Ordering::Relaxed) {
+            log.now_s.store(self.hub.now_ms / 1000, Ordering::Relaxed);
         }
     }
 
@@ -250,6 +265,7 @@ impl Worker {
             skips_wait: false,
             error: None,
             is_to_flush: false,
+            held: Default::default(),
         };
         self.by_id.insert(client.id, index);
         self.connections[index] = Some(Box::new(connection));
@@ -311,6 +327,10 @@ impl Worker {
         let client = &connection.peer.client;
         add(&client.total_out, len);
         client.last_ms.store(self.hub.now_ms, Ordering::Relaxed);
+        if let Some(position) = self.hold_position(connection) {
+            self.hold_reply(connection, position);
+            return self.check_output_limits(connection);
+        }
         let sent = connection.send(&self.out);
         self.out.clear();
         sent?;
@@ -380,7 +400,7 @@ impl Worker {
     }
 
     /// Does something with a client of this thread and sends what that wrote.
-    fn with_client(&mut self, id: u64, act: impl FnOnce(&mut Worker, &mut Connection)) {
+    pub(crate) fn with_client(&mut self, id: u64, act: impl FnOnce(&mut Worker, &mut Connection)) {
         let Some(index) = self.by_id.get(&id).copied() else { return };
         let Some(mut connection) = self.connections[index].take() else { return };
         act(self, &mut connection);
@@ -419,6 +439,7 @@ impl Worker {
             let shared = Arc::clone(&worker.hub.shared);
             turn(&shared.core, &mut worker.hub, &mut worker.random).leave_lines(&blocked);
             worker.end_block(connection);
+            worker.hub.touched = true;
             if !connection.is_mute() {
                 worker.out.append(reply);
             }
@@ -455,7 +476,8 @@ impl Worker {
                 worker.hub.error(&Error::text(text));
                 worker.hub.count_failure(&connection.peer.client);
                 worker.out.error(text);
-            } else {
+                connection.peer.wish = None;
+            } else if !worker.answer_wish(connection) {
                 (blocked.block.on_timeout)(&mut worker.out);
             }
             if connection.is_mute() {
@@ -485,7 +507,9 @@ impl Worker {
         self.ticked_ms = now;
         let shared = Arc::clone(&self.hub.shared);
         let is_paused = shared.pause.until_ms.load(Ordering::Relaxed) > now;
-        let is_still = is_paused || shared.persistence.is_loading();
+        let is_still = is_paused
+            || shared.persistence.is_loading()
+            || shared.aof.log.is_failing() && shared.aof.log.is_over_limit();
         if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still {
             let mut session = Session::new(0);
             let mut out = Writer::new(false);

@@ -172,6 +172,7 @@ impl Worker {
     fn note_blocked(&mut self, connection: &Connection) {
         let Some(blocked) = &connection.session.blocked else { return };
         connection.peer.client.wait(Some(Arc::clone(&blocked.waiter)));
+        self.note_wish(connection);
         self.hub.counts().blocked.fetch_add(1, Ordering::Relaxed);
         if let Some(deadline) = blocked.block.deadline_ms {
             self.tidy_deadlines();

@@ -137,7 +137,8 @@ impl<T> Shards<T> {
     /// Takes one shard's lock if it is free.
     pub fn try_lock_one(&self, shard: usize) -> Option<Held<'_, T>> {
         let taken = self.all[shard].lock.try_take();
-        taken.then_some(Held { shards: self, which: Which::One(shard) })
+        // Lazily: one that is made is given back when dropped.
+        taken.then(|| Held { shards: self, which: Which::One(shard) })
     }
 
     /// Takes the locks of all shards of `set`.
@@ -352,6 +353,16 @@ mod tests {
         assert_eq!(held.indices(), [3, 4, 9]);
         drop(held);
         assert!(shards.try_lock_one(4).is_some());
+    }
+
+    #[test]
+    fn a_lock_that_is_tried_in_vain_stays_taken() {
+        let shards: Shards<u8> = Shards::default();
+        let held = shards.lock_one(7);
+        assert!(shards.try_lock_one(7).is_none());
+        assert!(shards.try_lock_one(7).is_none(), "the first try gave nothing back");
+        drop(held);
+        assert!(shards.try_lock_one(7).is_some());
     }
 
     #[test]

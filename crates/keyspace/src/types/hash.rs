@@ -271,11 +271,10 @@ impl Hash {
             return Err(Malformed);
         }
         let longest = packed.iter().map(Element::len).max().unwrap_or(0);
-        let mut hash = Hash(Compact::small(packed));
-        let mut seen = HashSet::with_capacity(hash.len());
-        if !hash.iter().all(|(name, _)| seen.insert(name.to_vec())) {
+        if !packed.is_distinct(2) {
             return Err(Malformed);
         }
+        let mut hash = Hash(Compact::small(packed));
         if hash.len() > limits.listpack_entries || longest > limits.listpack_value {
             hash.make_large();
         }

@@ -337,8 +337,7 @@ impl Set {
 
     /// The set of a listpack from outside; refused if a member comes twice.
     pub fn from_packed(packed: Packed, limits: SetLimits) -> Result<Set, Malformed> {
-        let mut seen = HashSet::with_capacity(packed.len());
-        if !packed.iter().all(|element| seen.insert(element.to_vec())) {
+        if !packed.is_distinct(1) {
             return Err(Malformed);
         }
         let longest = packed.iter().map(Element::len).max().unwrap_or(0);

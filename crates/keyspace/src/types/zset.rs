@@ -386,21 +386,23 @@ impl Zset {
 
     /// The sorted set of a listpack from outside; refused if a member comes twice or has no score.
     pub fn from_packed(packed: Packed, limits: ZsetLimits) -> Result<Zset, Malformed> {
-        let mut members = Vec::with_capacity(packed.len() / 2);
-        let mut elements = packed.iter();
-        while let Some(member) = elements.next() {
-            let score = element_score(elements.next().ok_or(Malformed)?);
-            if score.is_nan() {
-                return Err(Malformed);
-            }
-            members.push((member.to_vec(), score));
-        }
-        let distinct: HashSet<&[u8]> = members.iter().map(|(member, _)| &member[..]).collect();
-        if distinct.len() != members.len() {
+        if !packed.len().is_multiple_of(2) || !packed.is_distinct(2) {
             return Err(Malformed);
         }
-        let members: Vec<(&[u8], f64)> =
-            members.iter().map(|(m, score)| (&m[..], *score)).collect();
+        let small = Zset(Compact::small(packed));
+        if small.iter().any(|(_, score)| score.is_nan()) {
+            return Err(Malformed);
+        }
+        let in_order = small.iter().is_sorted_by(|(member, score), (other, next)| {
+            let follows = || member.compare(other.text(&mut itoa::Buffer::new())).is_lt();
+            score < next || score == next && follows()
+        });
+        let longest = small.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
+        if in_order && small.len() <= limits.listpack_entries && longest <= limits.listpack_value {
+            return Ok(small);
+        }
+        let members: Vec<_> = small.iter().map(|(m, score)| (m.to_vec(), score)).collect();
+        let members: Vec<_> = members.iter().map(|(m, score)| (&m[..], *score)).collect();
         Ok(Zset::build(&members, limits))
     }
 

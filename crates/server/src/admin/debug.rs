@@ -143,6 +143,13 @@ const ROWS: &[Command] = &[
     Command { name: "PAUSE-CRON", ..NOTHING },
     Command { name: "DICT-RESIZING", ..NOTHING },
     Command {
+        name: "AOF-FLUSH-SLEEP",
+        run: aof_flush_sleep,
+        usage: "microseconds",
+        summary: "Sleeps before each write to the append-only file.",
+        ..Command::DEFAULT
+    },
+    Command {
         name: "RELOAD",
         run: reload,
         usage: "[NOSAVE] [NOFLUSH] [MERGE]",
@@ -152,8 +159,8 @@ const ROWS: &[Command] = &[
     },
     Command {
         name: "LOADAOF",
-        run: no_files,
-        summary: "Loads the append-only file; not there yet.",
+        run: load_aof,
+        summary: "Empties all databases and loads the append-only file.",
         ..Command::DEFAULT
     },
 ];
@@ -220,8 +227,25 @@ fn nothing(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn no_files(_: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
-    Err(Error::text("ERR persistence is not there yet: nothing is kept on disk"))
+fn load_aof(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    if cx.session.in_exec {
+        return Err(Error::text("ERR DEBUG LOADAOF cannot run in a transaction"));
+    }
+    let hub = Hub::of(cx.host);
+    let shared = Arc::clone(&hub.shared);
+    let thread = hub.thread;
+    crate::aof::recovery::reload(&shared, thread)
+        .map_err(|why| Error::new(format!("ERR {why}")))?;
+    tracing::info!("Append Only File loaded by DEBUG LOADAOF");
+    cx.out.ok();
+    Ok(())
+}
+
+fn aof_flush_sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let us = integer(args.word(2))?.clamp(0, 10_000_000);
+    Hub::of(cx.host).shared.aof.log.sleep_us.store(us as u64, Ordering::Relaxed);
+    cx.out.ok();
+    Ok(())
 }
 
 fn set_skip_checksums(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {

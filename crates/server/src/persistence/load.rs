@@ -88,6 +88,27 @@ fn load_file(
     total: u64,
     duplicate: OnDuplicate,
 ) -> Result<Summary, Error> {
+    let (summary, ..) = load_source(shared, file, total, duplicate, Expired::LeftOut)?;
+    Ok(summary)
+}
+
+/// What becomes of keys past their time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expired {
+    /// They are left out.
+    LeftOut,
+    /// They are loaded: what follows may count on them.
+    Kept,
+}
+
+/// Loads what `source` begins with; what follows it in the source, and the source.
+pub fn load_source<R: io::Read + Send>(
+    shared: &Shared,
+    source: R,
+    total: u64,
+    duplicate: OnDuplicate,
+    expired: Expired,
+) -> Result<(Summary, Vec<u8>, R), Error> {
     let space = &shared.core.space;
     let threads = shared.threads().clamp(1, LOADERS);
     let tallies: Vec<&Tally> =
@@ -99,17 +120,17 @@ fn load_file(
         space,
         tallies: &tallies,
         now_ms: now_ms(),
-        skips_expired: true,
+        skips_expired: expired == Expired::LeftOut,
         duplicate,
         checksum: if is_checked { Checksum::Verify } else { Checksum::Ignore },
         libraries: shared.persistence.libraries(),
         progress,
     };
-    let (summary, ..) = load::load(file, Some(total), &loading)?;
+    let (summary, rest, source) = load::load(source, Some(total), &loading)?;
     tell(&summary);
     shared.persistence.loaded[0].store(summary.keys, Ordering::Relaxed);
     shared.persistence.loaded[1].store(summary.expired, Ordering::Relaxed);
-    Ok(summary)
+    Ok((summary, rest, source))
 }
 
 fn tell(summary: &Summary) {

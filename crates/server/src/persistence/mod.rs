@@ -105,6 +105,25 @@ impl Persistence {
         self.is_loading.load(Ordering::Acquire)
     }
 
+    /// Says that so many bytes are being loaded from now on.
+    pub fn begin_loading(&self, bytes: u64, now_ms: i64) {
+        self.loading_bytes.store(bytes, Ordering::Relaxed);
+        self.loading_since_ms.store(now_ms, Ordering::Relaxed);
+        self.progress.bytes.store(0, Ordering::Relaxed);
+        self.progress.keys.store(0, Ordering::Relaxed);
+        self.is_loading.store(true, Ordering::Release);
+    }
+
+    /// Where loading tells how far it has come.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Says that all is loaded.
+    pub fn end_loading(&self) {
+        self.is_loading.store(false, Ordering::Release);
+    }
+
     /// Whether writes may have to be refused.
     #[inline]
     pub fn may_refuse(&self) -> bool {

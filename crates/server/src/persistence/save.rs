@@ -97,7 +97,7 @@ fn take(shared: &Shared) -> Result<(), Failed> {
         now_ms,
         uses: uses(shared),
         libraries: shared.persistence.libraries(),
-        key_delay: shared.options.number(const { index_of("rdb-key-save-delay") }),
+        key_delay: &|| shared.options.number(const { index_of("rdb-key-save-delay") }),
         keys_done: &saving.keys_done,
         stop: &saving.stop,
     };
