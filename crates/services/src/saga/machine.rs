@@ -151,6 +151,18 @@ pub fn answer(
     true
 }
 
+/// Takes a call back that could not leave; it is due again at a time, in ms since 1970.
+pub fn put_off(t: &mut Transaction, call: Call, due_ms: u64) {
+    let tries = match call.branch {
+        QUERY => Some(&mut t.query),
+        index => t.branches.get_mut(usize::from(index)).map(|branch| &mut branch.tries),
+    };
+    if let Some(tries) = tries.filter(|tries| tries.call == call.call) {
+        tries.call = 0;
+        tries.due_ms = due_ms;
+    }
+}
+
 /// Carries a prepared transaction out; one that is being carried out is tried again at once.
 pub fn submit(t: &mut Transaction, moment: Moment) -> Result<(), Refusal> {
     match t.status {

@@ -13,14 +13,20 @@
 
 pub mod base64;
 pub mod codec;
+pub mod coordinator;
+pub mod index;
 pub mod machine;
+pub mod outgoing;
 pub mod plan;
 pub mod policy;
+pub mod retention;
 pub mod submission;
 pub mod topics;
 pub mod transaction;
 pub mod verbs;
 pub mod words;
 
+#[cfg(test)]
+mod coordinator_tests;
 #[cfg(test)]
 mod model;

@@ -294,7 +294,7 @@ mod tests {
     fn what_cannot_be_carried_out_is_refused() {
         for (json, what) in [
             ("{", "the request"),
-            ("[]", "the request"),
+            ("3", "the request"),
             (r#"{"gid":"","trans_type":"saga"}"#, "a gid has"),
             (r#"{"gid":"g","trans_type":"sage"}"#, "unknown trans type: sage"),
             (r#"{"gid":"g","trans_type":"saga","steps":[{}]}"#, "payloads: 0 for 1"),
