@@ -24,6 +24,7 @@ pub mod submission;
 pub mod topics;
 pub mod transaction;
 pub mod verbs;
+pub mod view;
 pub mod words;
 
 #[cfg(test)]
