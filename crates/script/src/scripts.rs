@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use commands::context;
 
 use crate::libraries::Libraries;
-use commands::sha1::hex;
 use crate::shebang::Flags;
+use commands::sha1::hex;
 
 /// Scripts of EVAL that are kept, at most (Redis 7.4 has the same bound).
 pub const EVAL_SCRIPTS_MAX: usize = 500;
