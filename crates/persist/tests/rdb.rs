@@ -253,7 +253,9 @@ proptest! {
 
     #[test]
     fn damaged_payloads_give_an_error_or_a_sound_value(
-        model in model(), damage in damage(), cut in proptest::option::of(any::<prop::sample::Index>())
+        model in model(),
+        damage in damage(),
+        cut in proptest::option::of(any::<prop::sample::Index>())
     ) {
         let mut payload = dump(borrow(&build(&model, limits(false))), Compression::Off);
         apply(&damage, &mut payload);
@@ -319,7 +321,7 @@ fn a_keyspace_is_saved_and_loaded_by_two_threads() {
         now_ms: 5,
         uses: Uses::Idle,
         libraries: &NoLibraries,
-        key_delay: 0,
+        key_delay: &|| 0,
         keys_done: &done,
         stop: &stop,
     };
