@@ -3,6 +3,7 @@
 mod allocator;
 mod check;
 mod cli;
+mod families;
 mod log;
 mod metrics;
 mod pages;
@@ -26,6 +27,9 @@ fn main() -> ExitCode {
     if matches!(base, "redis-check-rdb" | "valkey-check-rdb") {
         return check::as_redis_check_rdb(&args);
     }
+    if matches!(base, "redis-check-aof" | "valkey-check-aof") {
+        return check::aof::as_redis_check_aof(&args);
+    }
     match args.first().map(String::as_str) {
         Some("serve") => serve::run(&args[1..], serve::Name::Forebay),
         _ => parse(),
@@ -48,7 +52,7 @@ enum Command {
     Cli(cli::CliArgs),
     /// Measure servers side by side: forebay bench kv | pipeline
     Bench(bench::BenchArgs),
-    /// Look through data files, and mend them: forebay check rdb FILE
+    /// Look through data files, and mend them: forebay check rdb | aof FILE
     Check(check::CheckArgs),
     /// Fill a server from an RDB file or another server: forebay import FILE | redis://host:port
     Import(transfer::TransferArgs),
@@ -70,7 +74,7 @@ enum Command {
 
 /// A command's words as the table has them, for the hints of `forebay cli`.
 fn usage_of(name: &str) -> Option<String> {
-    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
+    let families = families::families();
     let mut rows = families.iter().flat_map(|family| family.commands);
     rows.find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.usage.to_string())
 }
