@@ -10,6 +10,7 @@ mod pages;
 mod serve;
 mod serve_help;
 mod systemd;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,10 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Look through data files, and mend them: forebay check rdb | aof FILE
     Check(check::CheckArgs),
+    /// Fill a server from an RDB file or another server: forebay import FILE | redis://host:port
+    Import(transfer::TransferArgs),
+    /// Write a server's data to an RDB file or another server: forebay export FILE
+    Export(transfer::TransferArgs),
     /// Look at a configuration: forebay config check | print
     Config(pages::ConfigArgs),
     /// Print a shell's completions: forebay completions bash | elvish | fish | powershell | zsh
@@ -80,6 +85,8 @@ fn run(command: Command) -> ExitCode {
         Command::Serve => serve::run(&[], serve::Name::Forebay),
         Command::Cli(args) => cli::run(args, usage_of),
         Command::Bench(args) => bench::run(args),
+        Command::Import(args) => transfer::import(&args),
+        Command::Export(args) => transfer::export(&args),
         Command::Check(args) => check::run(args),
         Command::Config(args) => pages::config(args),
         Command::Completions { shell } => pages::completions(program(), shell),

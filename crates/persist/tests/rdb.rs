@@ -257,7 +257,9 @@ proptest! {
 
     #[test]
     fn damaged_payloads_give_an_error_or_a_sound_value(
-        model in model(), damage in damage(), cut in proptest::option::of(any::<prop::sample::Index>())
+        model in model(),
+        damage in damage(),
+        cut in proptest::option::of(any::<prop::sample::Index>())
     ) {
         let mut payload = dump(borrow(&build(&model, limits(false))), Compression::Off);
         apply(&damage, &mut payload);

@@ -97,6 +97,24 @@ fn fit_clients(options: &Options) {
     }
 }
 
+/// Starts the thread that frees what takes long to free.
+fn spawn_freer(
+    garbage: mpsc::Receiver<Vec<keyspace::effects::Garbage>>,
+    freeing: Arc<Freeing>,
+) -> io::Result<()> {
+    let freer = std::thread::Builder::new().name("free".into());
+    freer.spawn(move || {
+        let _registered = sys::register_thread();
+        for garbage in garbage {
+            let count = garbage.len();
+            drop(garbage);
+            freeing.pending.fetch_sub(count, Ordering::Relaxed);
+            freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
+        }
+    })?;
+    Ok(())
+}
+
 /// Opens the doors and starts the loops. `disk` has the data files; `seed` gives
 /// random bits.
 pub fn start(
@@ -143,16 +161,7 @@ pub fn start(
         .collect::<io::Result<Vec<_>>>()?;
     assert!(shared.mailboxes.set(mailboxes).is_ok(), "set once");
     listeners.register(&polls[0])?;
-    let freer = std::thread::Builder::new().name("free".into());
-    freer.spawn(move || {
-        let _registered = sys::register_thread();
-        for garbage in garbage {
-            let count = garbage.len();
-            drop(garbage);
-            freeing.pending.fetch_sub(count, Ordering::Relaxed);
-            freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
-        }
-    })?;
+    spawn_freer(garbage, freeing)?;
     shared.aof.start(&shared)?;
     match recovery {
         Some(recovery) => crate::aof::recovery::begin(&shared, recovery)?,

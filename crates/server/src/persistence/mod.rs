@@ -10,7 +10,8 @@
 //! while all event loops go on; SAVE and SHUTDOWN make their own client wait for it.
 //!
 //! **Invariant:** a snapshot that fails leaves the old file as it was, and while
-//! `stop-writes-on-bgsave-error` is on and `save` has a rule, writes are refused until one succeeds.
+//! `stop-writes-on-bgsave-error` is on and `save` has a rule, writes are refused until one
+//! succeeds.
 
 pub mod load;
 pub mod save;
