@@ -137,7 +137,8 @@ impl<T> Shards<T> {
     /// Takes one shard's lock if it is free.
     pub fn try_lock_one(&self, shard: usize) -> Option<Held<'_, T>> {
         let taken = self.all[shard].lock.try_take();
-        taken.then_some(Held { shards: self, which: Which::One(shard) })
+        // Made only then: dropping one gives the lock back, whoever has it.
+        taken.then(|| Held { shards: self, which: Which::One(shard) })
     }
 
     /// Takes the locks of all shards of `set`.
@@ -350,6 +351,16 @@ mod tests {
         drop(other);
         assert!(held.try_extend(&set));
         assert_eq!(held.indices(), [3, 4, 9]);
+        drop(held);
+        assert!(shards.try_lock_one(4).is_some());
+    }
+
+    #[test]
+    fn a_shard_that_is_taken_stays_taken() {
+        let shards: Shards<u8> = Shards::default();
+        let held = shards.lock_one(4);
+        assert!(shards.try_lock_one(4).is_none());
+        assert!(shards.try_lock_one(4).is_none(), "the first try gave another's lock back");
         drop(held);
         assert!(shards.try_lock_one(4).is_some());
     }

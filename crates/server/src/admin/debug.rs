@@ -21,6 +21,7 @@ use keyspace::raw::entry::NewValue;
 use keyspace::raw::shards::ShardSet;
 use resp::Args;
 
+use super::digest::Digest;
 use crate::hub::Hub;
 use crate::options::index_of;
 use crate::persistence::{load, save};
@@ -143,6 +144,20 @@ const ROWS: &[Command] = &[
     Command { name: "PAUSE-CRON", ..NOTHING },
     Command { name: "DICT-RESIZING", ..NOTHING },
     Command {
+        name: "DIGEST",
+        run: digest,
+        summary: "Returns a number that is the same for the same contents.",
+        complexity: "O(N), N = elements of all keys",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "DIGEST-VALUE",
+        run: digest_value,
+        usage: "[key ...]",
+        summary: "Returns such a number for each key.",
+        ..Command::DEFAULT
+    },
+    Command {
         name: "AOF-FLUSH-SLEEP",
         run: aof_flush_sleep,
         usage: "microseconds",
@@ -167,7 +182,8 @@ const ROWS: &[Command] = &[
 
 /// The subcommands that look at keys or make some.
 fn wants_keys(args: Args<'_>) -> bool {
-    const NAMES: [&str; 4] = ["OBJECT", "LISTPACK", "HTSTATS-KEY", "POPULATE"];
+    const NAMES: [&str; 6] =
+        ["OBJECT", "LISTPACK", "HTSTATS-KEY", "POPULATE", "DIGEST", "DIGEST-VALUE"];
     args.get(1).is_some_and(|word| NAMES.iter().any(|name| is(word, name)))
 }
 
@@ -238,6 +254,29 @@ fn load_aof(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
         .map_err(|why| Error::new(format!("ERR {why}")))?;
     tracing::info!("Append Only File loaded by DEBUG LOADAOF");
     cx.out.ok();
+    Ok(())
+}
+
+fn digest(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    let was = cx.keys.db();
+    let mut sum = Digest::default();
+    for db in 0..cx.keys.space().databases() {
+        cx.keys.select(db);
+        cx.keys.for_each(|entry| {
+            sum.add(Digest::of_key(db, entry.key(), entry.value(), entry.expire_at()));
+        });
+    }
+    cx.keys.select(was);
+    cx.out.simple(&sum.text());
+    Ok(())
+}
+
+fn digest_value(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    cx.out.array(args.len() - 2);
+    for key in args.iter().skip(2) {
+        let sum = cx.keys.peek(key).map_or_else(Digest::default, Digest::of_value);
+        cx.out.simple(&sum.text());
+    }
     Ok(())
 }
 
