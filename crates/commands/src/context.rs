@@ -54,6 +54,21 @@ pub trait Host: Any {
         let _ = (session, entry, args, failed);
     }
 
+    /// Called when a command that made its client wait ends that wait with an error.
+    fn failed_waiting(&mut self, entry: &Entry) {
+        let _ = entry;
+    }
+
+    /// As [`Host::begin`], for a command of a script.
+    fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        let _ = (session, entry, args);
+    }
+
+    /// As [`Host::end`], for a command of a script.
+    fn end_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
+        let _ = (session, entry, args, failed);
+    }
+
     /// Called for each error reply.
     fn error(&mut self, error: &Error) {
         let _ = error;
@@ -87,10 +102,22 @@ pub trait Host: Any {
         false
     }
 
-    /// Called about every millisecond of a script that runs for long, first with what it is. True
-    /// if it must end, which [`Script::must_end`] says as well.
-    fn script_tick(&mut self, script: &Script) -> bool {
-        script.must_end.load(Ordering::Relaxed)
+    /// Called about every millisecond of a script that runs for long, with what it is: others may
+    /// be answered meanwhile. What the script is to do.
+    fn script_tick(&mut self, script: &Script) -> Tick {
+        if script.must_end.load(Ordering::Relaxed) { Tick::End } else { Tick::GoOn }
+    }
+
+    /// Called when such a script has ended.
+    fn script_ended(&mut self, script: &Script) {
+        let _ = script;
+    }
+
+    /// What those are answered who would have to wait for such a script.
+    fn busy_error(&self) -> Error {
+        const TEXT: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or \
+                            SHUTDOWN NOSAVE.";
+        Error::text(TEXT)
     }
 
     /// A script's line for the log: 0 = debug, 1 = verbose, 2 = notice, 3 = warning.
@@ -108,6 +135,17 @@ pub trait Host: Any {
         let _ = session;
         Box::new(|_| {})
     }
+}
+
+/// What a script is to do that has been running for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tick {
+    /// Nothing special.
+    GoOn,
+    /// End, unless it has written.
+    End,
+    /// End in any case: the server ends.
+    EndNow,
 }
 
 /// A script that has been running for a while.

@@ -144,6 +144,17 @@ impl<'a> Turn<'a> {
         Keys::new(space, held, space.tally(self.thread), self.now_ms, random)
     }
 
+    /// As `keys`, but gives up if a script holds them for long.
+    fn keys_or_busy(&mut self, locks: &Locks) -> Option<Keys<'a>> {
+        let space = &self.core.space;
+        let held = match locks {
+            Locks::One(shard) => space.lock_one_or_busy(*shard),
+            Locks::Set(set) => space.lock_or_busy(set),
+        };
+        let random = Random::new(self.random.bits());
+        Some(Keys::new(space, held?, space.tally(self.thread), self.now_ms, random))
+    }
+
     fn run_locked(
         &mut self,
         session: &mut Session,
@@ -152,7 +163,10 @@ impl<'a> Turn<'a> {
         args: Args<'_>,
         locks: &Locks,
     ) {
-        let keys = self.keys(locks);
+        let Some(keys) = self.keys_or_busy(locks) else {
+            let error = self.host.busy_error();
+            return self.refuse(session, out, &error);
+        };
         let (core, host) = (self.core, &mut *self.host);
         let mut cx = Context::new(keys, out, session, host, core, entry);
         call(&mut cx, entry, args);
@@ -262,7 +276,7 @@ impl<'a> Turn<'a> {
         if count < 2 {
             return 0;
         }
-        let mut keys = self.keys(&Locks::Set(set));
+        let Some(mut keys) = self.keys_or_busy(&Locks::Set(set)) else { return 0 };
         for hash in &hashes[..count] {
             Keyspace::prefetch(keys.held(), *hash, session.db);
         }
@@ -332,7 +346,10 @@ impl<'a> Turn<'a> {
         for (_, key) in &session.watched {
             set.add(shard_of(hash(key)));
         }
-        let keys = self.keys(&Locks::Set(set));
+        let Some(keys) = self.keys_or_busy(&Locks::Set(set)) else {
+            let why = format!("of: {}", self.host.busy_error().message());
+            return self.drop_transaction(session, out, &why);
+        };
         let host = &mut *self.host;
         let mut cx = Context::new(keys, out, session, host, core, exec);
         if take_watches(&mut cx) {
@@ -406,7 +423,7 @@ impl<'a> Turn<'a> {
         let mut more = false;
         let due: Vec<usize> = core.space.due_shards(self.now_ms).collect();
         for shard in due {
-            let mut keys = self.keys(&Locks::One(shard));
+            let Some(mut keys) = self.keys_or_busy(&Locks::One(shard)) else { continue };
             more |= keys.expire_due(shard, max);
             self.settle_gone(session, out, keys);
         }
@@ -484,6 +501,17 @@ pub(crate) fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -
     cx.host.begin(cx.session, entry, args);
     let failed = run_handler(cx, entry, args);
     cx.host.end(cx.session, entry, args, failed);
+    failed
+}
+
+/// As `call`, for a command of a script.
+#[inline]
+pub(crate) fn call_inside<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
+    cx.keys.select(cx.session.db);
+    cx.keys.touch = !cx.session.no_touch;
+    cx.host.begin_inside(cx.session, entry, args);
+    let failed = run_handler(cx, entry, args);
+    cx.host.end_inside(cx.session, entry, args, failed);
     failed
 }
 
@@ -657,6 +685,7 @@ fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: 
     }
     if let Err(error) = result {
         cx.host.error(&error);
+        cx.host.failed_waiting(entry);
         out.error(error.message());
     }
     waiter.end();

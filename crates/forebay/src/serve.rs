@@ -103,6 +103,13 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
+    let hooks = server::scripting::Hooks {
+        counts: script_counts,
+        sources: script::libraries::sources,
+        load: script::functions::load_source,
+    };
+    // A second server in this process has the same ones.
+    let _ = server::scripting::HOOKS.set(hooks);
     let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
     let disk = Arc::new(persist::disk::RealDisk);
     let running = server::start::start(configuration, &families, disk, random_bits())
@@ -131,6 +138,20 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     }
     tracing::info!("Forebay is now ready to exit, bye bye...");
     Ok(())
+}
+
+fn script_counts(registry: &commands::registry::Registry) -> server::scripting::Counts {
+    let counts = script::scripts::counts(registry);
+    server::scripting::Counts {
+        scripts: counts.scripts as u64,
+        evicted: counts.evicted,
+        script_bytes: counts.script_bytes as u64,
+        script_vm_bytes: counts.vm_bytes[0] as u64,
+        libraries: counts.libraries as u64,
+        functions: counts.functions as u64,
+        library_bytes: counts.library_bytes as u64,
+        function_vm_bytes: counts.vm_bytes[1] as u64,
+    }
 }
 
 /// Says where the server listens and what to try next.

@@ -140,11 +140,30 @@ impl Tally {
     }
 }
 
+/// Counts the changes of what expires first in any shard; on a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct DueVersion(AtomicU64);
+
+/// What one thread has seen of when the first key of all expires.
+#[derive(Debug, Clone, Copy)]
+pub struct DueSeen {
+    version: u64,
+    next_due_ms: i64,
+}
+
+impl Default for DueSeen {
+    fn default() -> Self {
+        DueSeen { version: 0, next_due_ms: i64::MAX }
+    }
+}
+
 /// The keyspace; see the module.
 pub struct Keyspace {
     pub(crate) shards: Shards<ShardData>,
     next_due_ms: Box<[AtomicI64]>,
     runners: usize,
+    due_version: DueVersion,
     tallies: Box<[Tally]>,
     databases: usize,
     /// What can be set at run time.
@@ -168,6 +187,7 @@ impl Keyspace {
             shards: Shards::default(),
             next_due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
             runners: threads,
+            due_version: DueVersion::default(),
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
             databases,
             settings: Settings::default(),
@@ -264,6 +284,29 @@ impl Keyspace {
         self.log.get().map_or(0, |log| log.append(batch))
     }
 
+    /// Takes the locks of `set`, unless they are held by somebody who has said that it takes long
+    /// ([`Keyspace::begin_long_hold`]).
+    #[inline]
+    pub fn lock_or_busy(&self, set: &ShardSet) -> Option<Held<'_, ShardData>> {
+        self.shards.lock_unless_long(set)
+    }
+
+    /// As [`Keyspace::lock_or_busy`], for one key's shard.
+    #[inline]
+    pub fn lock_one_or_busy(&self, shard: usize) -> Option<Held<'_, ShardData>> {
+        self.shards.lock_one_unless_long(shard)
+    }
+
+    /// Says that locks will be held for long: who waits for them and can give up does.
+    pub fn begin_long_hold(&self) {
+        self.shards.begin_long_hold();
+    }
+
+    /// Takes that back.
+    pub fn end_long_hold(&self) {
+        self.shards.end_long_hold();
+    }
+
     /// Takes the locks of `set`.
     pub fn lock(&self, set: &ShardSet) -> Held<'_, ShardData> {
         self.shards.lock(set)
@@ -291,6 +334,16 @@ impl Keyspace {
         self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).min().unwrap_or(i64::MAX)
     }
 
+    /// The same, by one load as long as nothing has changed since `seen` was filled in.
+    #[inline]
+    pub fn next_due_ms_since(&self, seen: &mut DueSeen) -> i64 {
+        let version = self.due_version.0.load(Ordering::Acquire);
+        if seen.version != version {
+            *seen = DueSeen { version, next_due_ms: self.next_due_ms() };
+        }
+        seen.next_due_ms
+    }
+
     /// The shard whose first key expires next.
     pub fn next_due_shard(&self) -> Option<usize> {
         let all = self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).enumerate();
@@ -307,6 +360,7 @@ impl Keyspace {
     pub(crate) fn set_next_due_ms(&self, shard: usize, at_ms: i64) {
         if self.next_due_ms[shard].load(Ordering::Relaxed) != at_ms {
             self.next_due_ms[shard].store(at_ms, Ordering::Relaxed);
+            self.due_version.0.fetch_add(1, Ordering::Release);
         }
     }
 

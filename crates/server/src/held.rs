@@ -65,8 +65,8 @@ impl Worker {
             let Some(index) = self.by_id.get(&id).copied() else { continue };
             let Some(mut connection) = self.connections[index].take() else { continue };
             connection.release(durable);
-            let open = connection.send_rest().is_ok()
-                && self.check_output_limits(&mut connection).is_ok();
+            let open =
+                connection.send_rest().is_ok() && self.check_output_limits(&mut connection).is_ok();
             self.put_back(index, connection, open);
         }
         if !self.held.wishes.is_empty() {

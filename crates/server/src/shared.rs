@@ -138,6 +138,8 @@ pub struct Shared {
     pub free_later: Mutex<std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>>,
     /// Sets what is worth a line in the log; the binary owns the log.
     pub set_log_level: OnceLock<SetLogLevel>,
+    /// Scripts that run for long.
+    pub busy: crate::busy::Busy,
     /// How much the background thread has to free, and has freed.
     pub freeing: Arc<Freeing>,
     /// Connections turned away at the door.
@@ -221,6 +223,7 @@ impl Shared {
             persistence: Persistence::new(parts.now_ms),
             free_later: Mutex::new(parts.free_later),
             set_log_level: OnceLock::new(),
+            busy: crate::busy::Busy::default(),
             freeing: parts.freeing,
             rejected_connections: AtomicU64::new(0),
             startup_memory: crate::sys::used_memory(),

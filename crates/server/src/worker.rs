@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use commands::context::{Host, Session};
 use commands::engine::Turn;
 use commands::error::Error;
-use keyspace::keyspace::add;
+use keyspace::keyspace::{DueSeen, add};
 use keyspace::random::Random;
 use mio::{Events, Interest, Poll, Token};
 use resp::{Parser, Requests, Writer};
@@ -81,6 +81,10 @@ pub struct Worker {
     pub(crate) to_flush: Vec<usize>,
     /// Replies that wait for the log.
     pub(crate) held: crate::held::Held,
+    /// Other clients are being answered in the middle of a script.
+    pub(crate) is_nested: bool,
+    /// When the first key of all expires, as this thread knows it.
+    pub(crate) due: DueSeen,
     pub(crate) ticked_ms: i64,
     pub(crate) cron_ms: i64,
 }
@@ -112,6 +116,8 @@ impl Worker {
             paused: Vec::new(),
             to_flush: Vec::new(),
             held: Default::default(),
+            is_nested: false,
+            due: DueSeen::default(),
             ticked_ms: 0,
             cron_ms: 0,
         }
@@ -173,14 +179,14 @@ impl Worker {
         self.read_ready();
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&mut self) -> Option<Duration> {
         if !self.unfinished.is_empty() || !self.hub.mail.is_empty() {
             return Some(Duration::ZERO);
         }
         let now = self.hub.now_ms;
         let mut until = now + SLEEP_MAX_MS;
         if self.hub.shared.core.space.settings.active_expire.load(Ordering::Relaxed) {
-            until = until.min(self.hub.shared.core.space.next_due_ms());
+            until = until.min(self.hub.shared.core.space.next_due_ms_since(&mut self.due));
         }
         if let Some(Reverse((deadline, _))) = self.deadlines.peek() {
             until = until.min(*deadline);
@@ -194,7 +200,7 @@ impl Worker {
 
     // Connections come and go.
 
-    fn accept(&mut self, listener: usize) {
+    pub(crate) fn accept(&mut self, listener: usize) {
         let Some(listeners) = &mut self.listeners else { return };
         let shared = Arc::clone(&self.hub.shared);
         let mut arrivals = Vec::new();
@@ -364,7 +370,7 @@ impl Worker {
         Ok(())
     }
 
-    fn writable(&mut self, index: usize) {
+    pub(crate) fn writable(&mut self, index: usize) {
         let slot = self.connections.get_mut(index);
         let Some(mut connection) = slot.and_then(|slot| slot.take_if(|c| !c.is_flushed())) else {
             return;
@@ -410,7 +416,7 @@ impl Worker {
 
     // Mail.
 
-    fn read_mail(&mut self) {
+    pub(crate) fn read_mail(&mut self) {
         self.hub.fetch_mail();
         // What is sent here while this mail is read waits for the next turn.
         for _ in 0..self.hub.mail.len() {
@@ -510,7 +516,8 @@ impl Worker {
         let is_still = is_paused
             || shared.persistence.is_loading()
             || shared.aof.log.is_failing() && shared.aof.log.is_over_limit();
-        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still {
+        let expires = shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still;
+        if expires && shared.core.space.next_due_ms_since(&mut self.due) <= now {
             let mut session = Session::new(0);
             let mut out = Writer::new(false);
             let started = Instant::now();

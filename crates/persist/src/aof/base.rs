@@ -73,15 +73,8 @@ fn write_stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
 fn write_group(out: &mut Vec<u8>, key: &[u8], name: &[u8], group: &Group) {
     let last = group.last_id.to_string();
     let read = group.entries_read.map_or("-1".to_string(), |count| count.to_string());
-    let create: [&[u8]; 7] = [
-        b"XGROUP",
-        b"CREATE",
-        key,
-        name,
-        last.as_bytes(),
-        b"ENTRIESREAD",
-        read.as_bytes(),
-    ];
+    let create: [&[u8]; 7] =
+        [b"XGROUP", b"CREATE", key, name, last.as_bytes(), b"ENTRIESREAD", read.as_bytes()];
     words(out, &create);
     for (_, consumer) in group.consumers() {
         words(out, &[b"XGROUP", b"CREATECONSUMER", key, name, &consumer.name]);

@@ -184,7 +184,7 @@ impl Files {
         file.sync()
     }
 
-    /// At start: makes the base, whose contents `empty_base` are, if there is nothing yet, and opens
+    /// At start: makes the base, whose contents `empty_base` are, if there is nothing yet; opens
     /// the last increment, or makes one.
     pub fn open_at_start(
         &mut self,
@@ -371,10 +371,7 @@ mod tests {
         std::fs::write(dir.join("a.aof"), b"*1\r\n$8\r\nFLUSHALL\r\n").expect("it can be written");
         let mut files = Files::open(Arc::new(RealDisk), &dir, "d", "a.aof").expect("it is read");
         files.open_at_start("rdb", || unreachable!("there is a base")).expect("it can be written");
-        assert_eq!(
-            text(&files),
-            "file a.aof seq 1 type b\nfile a.aof.1.incr.aof seq 1 type i\n"
-        );
+        assert_eq!(text(&files), "file a.aof seq 1 type b\nfile a.aof.1.incr.aof seq 1 type i\n");
         assert!(!dir.join("a.aof").exists() && dir.join("d/a.aof").exists());
         std::fs::remove_dir_all(&dir).expect("it is ours");
     }

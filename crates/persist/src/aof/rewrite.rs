@@ -195,8 +195,8 @@ pub trait Pace {
     fn is_cancelled(&self) -> bool;
 }
 
-/// Walks the image that `gatherer` takes, and writes it; the image has been begun. It is ended here,
-/// also on errors.
+/// Walks the image that `gatherer` takes, and writes it; the image has been begun. It is ended
+/// here, also on errors.
 pub fn write_image(
     space: &Keyspace,
     gatherer: &Gatherer,
@@ -209,12 +209,7 @@ pub fn write_image(
     result
 }
 
-fn walk(
-    space: &Keyspace,
-    gatherer: &Gatherer,
-    base: &mut Base,
-    pace: &dyn Pace,
-) -> io::Result<()> {
+fn walk(space: &Keyspace, gatherer: &Gatherer, base: &mut Base, pace: &dyn Pace) -> io::Result<()> {
     let drain = |base: &mut Base| {
         gatherer.take().into_iter().try_for_each(|(db, bytes)| base.part(db, &bytes))
     };
@@ -246,9 +241,7 @@ fn walk(
 /// Waits as long as `delay_us` says, which may change meanwhile.
 fn wait(pace: &dyn Pace) {
     let started = std::time::Instant::now();
-    while !pace.is_cancelled()
-        && started.elapsed() < Duration::from_micros(pace.delay_us())
-    {
+    while !pace.is_cancelled() && started.elapsed() < Duration::from_micros(pace.delay_us()) {
         let left = Duration::from_micros(pace.delay_us()).saturating_sub(started.elapsed());
         thread::sleep(left.min(Duration::from_millis(5)));
     }

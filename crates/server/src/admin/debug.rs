@@ -144,20 +144,6 @@ const ROWS: &[Command] = &[
     Command { name: "PAUSE-CRON", ..NOTHING },
     Command { name: "DICT-RESIZING", ..NOTHING },
     Command {
-        name: "DIGEST",
-        run: digest,
-        summary: "Returns a number that is the same for the same contents.",
-        complexity: "O(N), N = elements of all keys",
-        ..Command::DEFAULT
-    },
-    Command {
-        name: "DIGEST-VALUE",
-        run: digest_value,
-        usage: "[key ...]",
-        summary: "Returns such a number for each key.",
-        ..Command::DEFAULT
-    },
-    Command {
         name: "AOF-FLUSH-SLEEP",
         run: aof_flush_sleep,
         usage: "microseconds",
@@ -170,6 +156,21 @@ const ROWS: &[Command] = &[
         usage: "[NOSAVE] [NOFLUSH] [MERGE]",
         summary: "Saves all data, empties the databases and loads it again.",
         complexity: "O(N), N = keys",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "DIGEST",
+        run: digest,
+        summary: "Returns a digest of all data, equal to that of a Redis with equal data.",
+        complexity: "O(N), N = bytes and elements",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "DIGEST-VALUE",
+        run: digest_value,
+        usage: "key [key ...]",
+        summary: "Returns a digest of each key's value.",
+        complexity: "O(N), N = bytes and elements",
         ..Command::DEFAULT
     },
     Command {
@@ -257,33 +258,33 @@ fn load_aof(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+fn aof_flush_sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let us = integer(args.word(2))?.clamp(0, 10_000_000);
+    Hub::of(cx.host).shared.aof.log.sleep_us.store(us as u64, Ordering::Relaxed);
+    cx.out.ok();
+    Ok(())
+}
+
 fn digest(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
-    let was = cx.keys.db();
-    let mut sum = Digest::default();
-    for db in 0..cx.keys.space().databases() {
-        cx.keys.select(db);
-        cx.keys.for_each(|entry| {
-            sum.add(Digest::of_key(db, entry.key(), entry.value(), entry.expire_at()));
-        });
+    let (db, space) = (cx.keys.db(), cx.keys.space());
+    let mut all = Digest::default();
+    for other in (0..space.databases()).filter(|db| space.key_count(*db) > 0) {
+        cx.keys.select(other);
+        all.database(other);
+        cx.keys.for_each(|entry| all.entry(entry));
     }
-    cx.keys.select(was);
-    cx.out.simple(&sum.text());
+    cx.keys.select(db);
+    cx.out.simple(&all.hex());
     Ok(())
 }
 
 fn digest_value(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     cx.out.array(args.len() - 2);
     for key in args.iter().skip(2) {
-        let sum = cx.keys.peek(key).map_or_else(Digest::default, Digest::of_value);
-        cx.out.simple(&sum.text());
+        let mut digest = Digest::default();
+        cx.keys.inspect(key, |entry| digest.value(entry));
+        cx.out.simple(&digest.hex());
     }
-    Ok(())
-}
-
-fn aof_flush_sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    let us = integer(args.word(2))?.clamp(0, 10_000_000);
-    Hub::of(cx.host).shared.aof.log.sleep_us.store(us as u64, Ordering::Relaxed);
-    cx.out.ok();
     Ok(())
 }
 

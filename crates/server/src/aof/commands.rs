@@ -40,11 +40,9 @@ fn bgrewriteaof(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let shared = std::sync::Arc::clone(&Hub::of(cx.host).shared);
     let aof = &shared.aof;
     if aof.rewriting().0 {
-        return Err(Error::text(
-            "ERR Background append only file rewriting already in progress",
-        ));
+        return Err(Error::text("ERR Background append only file rewriting already in progress"));
     }
-    let is_busy = shared.core.space.has_image();
+    let is_busy = shared.core.space.has_image() || shared.persistence.is_saving();
     aof.ask_rewrite(is_busy);
     cx.out.simple(if is_busy {
         "Background append only file rewriting scheduled"
@@ -89,8 +87,8 @@ fn waitaof(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         return Err(Error::text("ERR value is out of range, must be positive"));
     }
     let timeout = integer(args.word(3));
-    let timeout = timeout
-        .map_err(|_| Error::text("ERR timeout is not an integer or out of range"))?;
+    let timeout =
+        timeout.map_err(|_| Error::text("ERR timeout is not an integer or out of range"))?;
     if timeout < 0 {
         return Err(Error::NEGATIVE_TIMEOUT);
     }
@@ -125,7 +123,10 @@ mod tests {
         let mut server = Server::new(&[]);
         server.check(&[
             ("WAITAOF 0 0 0", "*2 :0 :0"),
-            ("WAITAOF 1 0 0", "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."),
+            (
+                "WAITAOF 1 0 0",
+                "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
+            ),
             ("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"),
             ("WAITAOF 0 -1 0", "-ERR value is out of range, must be positive"),
             ("WAITAOF 0 0 -1", "-ERR timeout is negative"),

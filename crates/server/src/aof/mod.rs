@@ -9,8 +9,8 @@
 //! replies are held until then (`always`)
 //! ```
 //!
-//! **Invariant:** the state's lock is never held while a shard's is waited for: commands look at the
-//! state with shards locked.
+//! **Invariant:** the state's lock is never held while a shard's is waited for: commands look at
+//! the state with shards locked.
 
 pub mod commands;
 pub mod recovery;
@@ -97,12 +97,7 @@ impl Aof {
             wants_rewrite: false,
             is_scheduled: false,
             wants_collection: false,
-            rewrites: Rewrites {
-                done: 0,
-                failures_in_a_row: 0,
-                last_ok: true,
-                last_seconds: -1,
-            },
+            rewrites: Rewrites { done: 0, failures_in_a_row: 0, last_ok: true, last_seconds: -1 },
             next_try: None,
         };
         Aof {

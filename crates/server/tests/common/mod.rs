@@ -64,7 +64,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let running = self.running.take().unwrap();
         running.shared.stop();
-        running.join().unwrap();
+        running.join();
     }
 }
 
