@@ -142,6 +142,7 @@ fn borrow(value: &Value) -> ValueRef<'_> {
         Value::Hash(hash) => ValueRef::Hash(hash),
         Value::Zset(zset) => ValueRef::Zset(zset),
         Value::Stream(stream) => ValueRef::Stream(stream),
+        Value::Foreign(value) => ValueRef::Foreign(value),
     }
 }
 
@@ -162,6 +163,9 @@ fn describe(value: ValueRef<'_>) -> Vec<String> {
             return zset.iter().map(|(m, score)| format!("{}={score:?}", text(m))).collect();
         }
         ValueRef::Stream(stream) => return describe_stream(stream),
+        ValueRef::Foreign(value) => {
+            return vec![format!("{} {:?}", value.type_name(), value.image())];
+        }
     };
     told.sort();
     told
