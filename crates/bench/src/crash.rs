@@ -1,4 +1,4 @@
-//! `forebay bench crash`: kills a server under load, starts it again, and looks for what is missing.
+//! `forebay bench crash`: kills a server under load, starts it again, looks for what is missing.
 //!
 //! ```text
 //! connection:  unit 1, unit 2, ... in order, some pipelined; a unit is one SET, or a transaction

@@ -339,7 +339,7 @@ mod tests {
         std::fs::write(&path, [&good[..], b"!!!"].concat()).expect("it can be written");
         let (result, told) = run(&path, Mode::Tell);
         assert_eq!(result, Err(Unsound));
-        assert!(told.contains("ok_up_to=35, ok_up_to_line=8, diff=3"), "{told}");
+        assert!(told.contains("ok_up_to=33, ok_up_to_line=8, diff=3"), "{told}");
         assert!(told.contains("is not valid. Use the --fix"), "{told}");
         let (result, told) = run(&path, Mode::Fix);
         assert_eq!(result, Ok(()), "{told}");

@@ -106,6 +106,12 @@ impl Persistence {
         self.is_loading.load(Ordering::Acquire)
     }
 
+    /// Whether a snapshot is being taken, or is about to be.
+    pub fn is_saving(&self) -> bool {
+        let saving = &self.saving;
+        saving.is_busy.load(Ordering::Acquire) || saving.in_background.load(Ordering::Acquire)
+    }
+
     /// Says that so many bytes are being loaded from now on.
     pub fn begin_loading(&self, bytes: u64, now_ms: i64) {
         self.loading_bytes.store(bytes, Ordering::Relaxed);
