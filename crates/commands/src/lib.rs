@@ -31,6 +31,7 @@ pub mod pattern;
 pub mod registry;
 pub mod scan;
 pub mod set;
+pub mod sha1;
 pub mod sort;
 pub mod stream;
 pub mod string;

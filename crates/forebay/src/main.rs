@@ -25,6 +25,9 @@ fn main() -> ExitCode {
     if matches!(base, "redis-check-rdb" | "valkey-check-rdb") {
         return check::as_redis_check_rdb(&args);
     }
+    if matches!(base, "redis-check-aof" | "valkey-check-aof") {
+        return check::aof::as_redis_check_aof(&args);
+    }
     match args.first().map(String::as_str) {
         Some("serve") => serve::run(&args[1..], serve::Name::Forebay),
         _ => parse(),
@@ -47,7 +50,7 @@ enum Command {
     Cli(cli::CliArgs),
     /// Measure servers side by side: forebay bench kv | pipeline
     Bench(bench::BenchArgs),
-    /// Look through data files, and mend them: forebay check rdb FILE
+    /// Look through data files, and mend them: forebay check rdb | aof FILE
     Check(check::CheckArgs),
     /// Look at a configuration: forebay config check | print
     Config(pages::ConfigArgs),

@@ -18,8 +18,8 @@ use crate::raw::run::{Failure, Job, compile, run_job};
 use crate::raw::state::{Kind, Vm};
 use crate::run::Run;
 use crate::scripts::{Digest, Script, Scripts};
-use crate::sha1::digest;
 use crate::shebang::{self, Flags};
+use commands::sha1::digest;
 
 /// What one thread's Lua states may take unless `lua-memory-limit` says otherwise, in bytes.
 pub const MEMORY_LIMIT_BYTES: usize = 256 << 20;

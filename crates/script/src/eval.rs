@@ -16,7 +16,7 @@ use crate::engines::{self, Engines, NoCode};
 use crate::raw::run::{Failure, Job};
 use crate::run::Run;
 use crate::scripts::Scripts;
-use crate::sha1::from_hex;
+use commands::sha1::from_hex;
 use crate::shebang::Flags;
 
 const EVAL_FLAGS: CommandFlags = NO_SCRIPT.with(STALE).with(NO_MANDATORY_KEYS).with(SCRIPT);

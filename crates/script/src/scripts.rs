@@ -14,7 +14,7 @@ use commands::context;
 use commands::registry::Registry;
 
 use crate::libraries::{Libraries, Set};
-use crate::sha1::hex;
+use commands::sha1::hex;
 use crate::shebang::Flags;
 
 /// Scripts of EVAL that are kept, at most (Redis 7.4 has the same bound).

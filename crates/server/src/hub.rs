@@ -557,6 +557,9 @@ impl Host for Hub {
 
     fn begin(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
         let flags = entry.command.flags;
+        if entry.command.name == "FLUSHALL" {
+            crate::persistence::save::flushing(&self.shared);
+        }
         if self.shared.monitor_count.load(Ordering::Relaxed) > 0
             && !flags.has(SKIP_MONITOR)
             && !flags.has(ADMIN)

@@ -11,7 +11,6 @@
 //! **Invariant:** no form holds a field twice; a listpack has an even number of elements; the
 //! hash table's `bytes` are the sum of its pairs' allocations.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use crate::hasher;

@@ -14,7 +14,6 @@
 //! **Invariant:** no form holds a member twice, and the hash table's `bytes` are the sum of its
 //! members' allocations.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use super::intset::{self, Ints};

@@ -13,7 +13,6 @@
 //!
 //! **Invariant:** no form holds a member twice, no score is NaN, and a listpack is in order.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -740,7 +739,7 @@ mod tests {
             let pairs: Vec<(&[u8], f64)> =
                 names.iter().zip(0..).map(|(name, n)| (name.as_bytes(), f64::from(n))).collect();
             let set = Zset::build(&pairs, limits);
-            let mut seen = HashSet::new();
+            let mut seen = std::collections::HashSet::new();
             let mut cursor = 0;
             loop {
                 cursor = set.scan(cursor, 10, |member, score| {
@@ -754,7 +753,7 @@ mod tests {
             assert_eq!(seen.len(), pairs.len());
             let mut random = Random::new(5);
             for wanted in [0, 1, 10, pairs.len() - 1, pairs.len() + 5] {
-                let mut drawn = HashSet::new();
+                let mut drawn = std::collections::HashSet::new();
                 set.sample(wanted, &mut random, |member, score| {
                     assert_eq!(set.score(&member.to_vec()), Some(score));
                     drawn.insert(member.to_vec());

@@ -113,7 +113,7 @@ pub fn packed_of_zipmap(zipmap: &[u8]) -> Result<Packed, Malformed> {
         take(&mut rest, usize::from(free))?;
         pairs += 1;
     }
-    if count < LONG && usize::from(count) != pairs {
+    if pairs == 0 || count < LONG && usize::from(count) != pairs {
         return Err(Malformed);
     }
     Ok(packed)

@@ -9,7 +9,7 @@ use super::stack::{State, bytes_at, format_number, pop, push_bytes, push_error, 
 use super::stack::{set_field, set_function, set_number, type_of};
 use super::state::inner_of;
 use crate::run::Called;
-use crate::sha1::hex_digest;
+use commands::sha1::hex_digest;
 use crate::{LUA_REDIS_VERSION, LUA_REDIS_VERSION_NUMBER};
 
 const LEVELS: [(&str, c_int); 4] =
