@@ -309,7 +309,9 @@ impl Writer {
 fn first_difference(listed: &str, want: &[String]) -> String {
     let listed: Vec<&str> = listed.split(' ').collect();
     let same = listed.iter().zip(want).take_while(|(one, other)| *one == other).count();
-    let around = |list: &[&str]| list[same.min(list.len())..].iter().take(5).copied().collect::<Vec<_>>().join(" ");
+    let around = |list: &[&str]| {
+        list[same.min(list.len())..].iter().take(5).copied().collect::<Vec<_>>().join(" ")
+    };
     let want: Vec<&str> = want.iter().map(String::as_str).collect();
     format!("from element {same} on {} instead of {}", around(&listed), around(&want))
 }

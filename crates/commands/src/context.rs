@@ -11,6 +11,7 @@ use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Writer};
 
 use crate::command::Flags;
+use crate::engine::Turn;
 use crate::error::Error;
 use crate::log::Records;
 use crate::registry::Entry;
@@ -135,6 +136,28 @@ pub trait Host: Any {
         let _ = session;
         Box::new(|_| {})
     }
+
+    /// The server for threads that are no event loops; `None` where everything has to run where it
+    /// arrives.
+    fn background(&self) -> Option<Arc<dyn Background>> {
+        None
+    }
+}
+
+/// The server for threads that are no event loops, such as a SQL database's.
+pub trait Background: Send + Sync {
+    /// Runs something in a turn of its own. Such turns come one at a time, so they must be short.
+    fn turn(&self, run: &mut dyn FnMut(&mut Turn<'_>));
+}
+
+/// Something besides the keys that takes part in a transaction, such as a SQL database.
+pub trait Participant: Send {
+    /// Whether it can be committed; an error's text if not.
+    fn prepare(&mut self) -> Result<(), String>;
+    /// Keeps what was done in the transaction. `false` undoes it.
+    fn end(self: Box<Self>, keep: bool);
+    /// For the owner to find it again.
+    fn as_any(&mut self) -> &mut dyn Any;
 }
 
 /// What a script is to do that has been running for a while.
@@ -256,6 +279,8 @@ pub struct Session {
     pub no_touch: bool,
     /// Replies are written in RESP3.
     pub resp3: bool,
+    /// What takes part in the transaction or script that runs, besides the keys.
+    pub unit: Vec<Box<dyn Participant>>,
     /// The commit log's position after this client's last write.
     pub written: u64,
 }
@@ -276,6 +301,7 @@ impl Session {
             blocked: None,
             no_touch: false,
             resp3: false,
+            unit: Vec::new(),
             written: 0,
         }
     }

@@ -11,14 +11,16 @@ use std::sync::atomic::Ordering;
 
 use keyspace::hasher::hash;
 use keyspace::keys::Keys;
-use keyspace::keyspace::{Keyspace, shard_of};
+use keyspace::keyspace::{Keyspace, Tally, shard_of};
 use keyspace::random::Random;
 use keyspace::raw::shards::ShardSet;
 use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
-use crate::command::{ALL_KEYS, BLOCKING, SCRIPT, TRANSACTION, VISITS_ALL, WRITE};
+use crate::command::{
+    ALL_KEYS, ATOMIC, BLOCKING, Pipeline, SCRIPT, TRANSACTION, VISITS_ALL, WRITE,
+};
 use crate::context::{Blocked, Context, Deliver, Host, Session, Wake};
 use crate::error::Error;
 use crate::log::Records;
@@ -47,6 +49,9 @@ struct Task {
     wake: Wake,
     deliver: Deliver,
 }
+
+/// The number of a thread that is no event loop.
+pub const BACKGROUND: usize = usize::MAX;
 
 /// Commands of a pipeline that are run under one taking of locks, at most.
 const BATCH: usize = 63;
@@ -141,7 +146,12 @@ impl<'a> Turn<'a> {
             Locks::Set(set) => space.lock(set),
         };
         let random = Random::new(self.random.bits());
-        Keys::new(space, held, space.tally(self.thread), self.now_ms, random)
+        Keys::new(space, held, self.tally(), self.now_ms, random)
+    }
+
+    fn tally(&self) -> &'a Tally {
+        let space = &self.core.space;
+        if self.thread == BACKGROUND { space.background_tally() } else { space.tally(self.thread) }
     }
 
     /// As `keys`, but gives up if a script holds them for long.
@@ -152,7 +162,7 @@ impl<'a> Turn<'a> {
             Locks::Set(set) => space.lock_or_busy(set),
         };
         let random = Random::new(self.random.bits());
-        Some(Keys::new(space, held?, space.tally(self.thread), self.now_ms, random))
+        Some(Keys::new(space, held?, self.tally(), self.now_ms, random))
     }
 
     fn run_locked(
@@ -233,11 +243,83 @@ impl<'a> Turn<'a> {
         input: &[u8],
         first: usize,
     ) -> usize {
-        let ran = self.run_batch(session, out, requests, input, first);
+        let ran = match self.run_alike(session, out, requests, input, first) {
+            0 => self.run_batch(session, out, requests, input, first),
+            ran => ran,
+        };
         if ran == 0 {
             self.run(session, out, requests.command(first, input));
         }
         ran.max(1)
+    }
+
+    /// Runs commands from `first` on that have one key, the same, and one function for all of them
+    /// together; returns how many.
+    fn run_alike(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        requests: &Requests,
+        input: &[u8],
+        first: usize,
+    ) -> usize {
+        let core = self.core;
+        let head = requests.command(first, input);
+        let Ok(entry) = core.registry.find(head) else { return 0 };
+        let group = entry.group;
+        let Some(run_many) = entry.command.run_many else { return 0 };
+        if session.multi.is_some()
+            || requests.len() - first < 2
+            || !has_one_key(entry, head)
+            || !self.host.allows_batch(session)
+        {
+            return 0;
+        }
+        let mut entries = [entry; BATCH];
+        let mut count = 1;
+        while count < BATCH && first + count < requests.len() {
+            let args = requests.command(first + count, input);
+            let Ok(entry) = core.registry.find(args) else { break };
+            let is_alike = entry.group == group && entry.command.run_many.is_some();
+            if !is_alike || args.word(1) != head.word(1) || !has_one_key(entry, args) {
+                break;
+            }
+            entries[count] = entry;
+            count += 1;
+        }
+        if count < 2 {
+            return 0;
+        }
+        let keys = self.keys(&Locks::One(shard_of(hash(head.word(1)))));
+        let mut cx = Context::new(keys, out, session, &mut *self.host, core, entry);
+        cx.keys.select(cx.session.db);
+        cx.keys.touch = !cx.session.no_touch;
+        let entries = &entries[..count];
+        let (count, failed) = run_many(&mut cx, &Pipeline { entries, requests, input, first });
+        cx.host.batch_ran(cx.session, &entries[..count], failed);
+        let deferred = finish(cx);
+        self.after(session, out, deferred);
+        count
+    }
+
+    /// Runs something for a key in the client's place, with its shard locked, as a command would:
+    /// what it changes is logged and announced, and wakes whom it makes ready.
+    pub fn with_keys(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        keys: &[&[u8]],
+        run: impl FnOnce(&mut Context<'_>),
+    ) {
+        let mut set = ShardSet::default();
+        keys.iter().for_each(|key| set.add(shard_of(hash(key))));
+        let keys = self.keys(&Locks::Set(set));
+        let (core, host) = (self.core, &mut *self.host);
+        let mut cx = Context::new(keys, out, session, host, core, &core.registry.entries()[0]);
+        cx.keys.select(cx.session.db);
+        run(&mut cx);
+        let deferred = finish(cx);
+        self.after(session, out, deferred);
     }
 
     /// Runs commands from `first` on as long as each has one key and nothing special about it;
@@ -358,11 +440,15 @@ impl<'a> Turn<'a> {
             return;
         }
         cx.host.begin(cx.session, exec, args);
-        cx.out.array(multi.queue.len());
         cx.session.in_exec = true;
         cx.log.open();
-        for (index, owned) in &multi.queue {
-            call(&mut cx, &core.registry.entries()[*index], owned.args());
+        if multi.flags.has(ATOMIC) {
+            run_atomic(&mut cx, &multi.queue);
+        } else {
+            cx.out.array(multi.queue.len());
+            for (index, owned) in &multi.queue {
+                call(&mut cx, &core.registry.entries()[*index], owned.args());
+            }
         }
         cx.log.close();
         cx.session.in_exec = false;
@@ -464,6 +550,12 @@ impl<'a> Turn<'a> {
     }
 }
 
+/// Whether the first word of a call is its only key.
+fn has_one_key(entry: &Entry, args: Args<'_>) -> bool {
+    let mut count = 0;
+    entry.one_key || each_key(&entry.command, args, |_, _| count += 1).is_ok() && count == 1
+}
+
 /// Fetches the fields and members that a batch's commands look up in large collections: first the
 /// places in their tables, then themselves.
 fn prefetch_elements<'i>(keys: &Keys<'_>, entries: &[&Entry], command: impl Fn(usize) -> Args<'i>) {
@@ -491,6 +583,39 @@ fn prefetch_elements<'i>(keys: &Keys<'_>, entries: &[&Entry], command: impl Fn(u
     for (value, element_hash) in found.into_iter().flatten() {
         value.prefetch_element(element_hash);
     }
+}
+
+/// Runs the commands of a transaction that is all or nothing: the first error undoes it.
+fn run_atomic<'a>(cx: &mut Context<'a>, queue: &[(usize, OwnedArgs)]) {
+    let (core, start, log, db) = (cx.core, cx.out.bytes().len(), cx.log.mark(), cx.session.db);
+    cx.out.array(queue.len());
+    cx.keys.record();
+    let mut failed = false;
+    for (index, owned) in queue {
+        let reply = cx.out.bytes().len();
+        failed = call(cx, &core.registry.entries()[*index], owned.args());
+        if failed {
+            let text = String::from_utf8_lossy(&cx.out.bytes()[reply + 1..]).trim().to_string();
+            cx.out.truncate(start);
+            cx.out.error(&format!("EXECABORT Transaction undone because of: {text}"));
+            break;
+        }
+    }
+    let mut unit = std::mem::take(&mut cx.session.unit);
+    let refused = unit.iter_mut().find_map(|participant| participant.prepare().err());
+    if let (Some(text), false) = (&refused, failed) {
+        cx.out.truncate(start);
+        cx.out.error(&format!("EXECABORT Transaction undone because of: {text}"));
+    }
+    let keep = !failed && refused.is_none();
+    if keep {
+        cx.keys.keep_changes();
+    } else {
+        cx.keys.undo();
+        cx.log.back_to(log);
+        cx.session.db = db;
+    }
+    unit.into_iter().for_each(|participant| participant.end(keep));
 }
 
 /// Runs one command under the locks it needs, between the host's calls; true if it failed.

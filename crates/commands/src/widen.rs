@@ -136,6 +136,7 @@ impl<'a> Context<'a> {
     /// Takes back what the script did and makes ready to run it again, with the locks it wanted.
     pub fn again(&mut self) {
         let Some(mut script) = self.script.take() else { return };
+        self.end_unit(false);
         self.keys.undo();
         self.log.back_to(script.log);
         script.runs += 1;
@@ -148,9 +149,18 @@ impl<'a> Context<'a> {
         self.script = Some(script);
     }
 
+    /// Ends what takes part besides the keys.
+    fn end_unit(&mut self, keep: bool) {
+        let unit = std::mem::take(&mut self.session.unit);
+        unit.into_iter().for_each(|participant| participant.end(keep));
+    }
+
     /// Ends the script: what it did stays, and is in the log by its commands.
     pub fn end_script(&mut self) {
         self.script = None;
+        if !self.session.in_exec {
+            self.end_unit(true);
+        }
         self.keys.rewrite_to_nothing();
         self.keys.keep_changes();
         self.log.close();

@@ -163,6 +163,7 @@ fn shown(value: ValueRef<'_>) -> String {
             let pair = |(a, score): (_, f64)| format!("{}={:x}", shown_element(a), score.to_bits());
             format!("zset {}", zset.iter().map(pair).collect::<Vec<_>>().join(" "))
         }
+        ValueRef::Foreign(value) => format!("foreign {}", value.type_name()),
         ValueRef::Stream(_) => {
             let mut out = Vec::new();
             persist::aof::base::write_commands(&mut out, b"", value, None);

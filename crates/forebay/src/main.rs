@@ -3,6 +3,7 @@
 mod allocator;
 mod check;
 mod cli;
+mod families;
 mod log;
 mod metrics;
 mod pages;
@@ -68,7 +69,7 @@ enum Command {
 
 /// A command's words as the table has them, for the hints of `forebay cli`.
 fn usage_of(name: &str) -> Option<String> {
-    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
+    let families = families::families();
     let mut rows = families.iter().flat_map(|family| family.commands);
     rows.find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.usage.to_string())
 }

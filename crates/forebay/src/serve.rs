@@ -110,7 +110,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     };
     // A second server in this process has the same ones.
     let _ = server::scripting::HOOKS.set(hooks);
-    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
+    let families = crate::families::families();
+    sql::register();
     let disk = Arc::new(persist::disk::RealDisk);
     let running = server::start::start(configuration, &families, disk, random_bits())
         .map_err(|error| sys::error_text(&error))?;

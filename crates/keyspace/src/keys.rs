@@ -434,6 +434,7 @@ impl<'a> Keys<'a> {
             Value::Hash(hash) => hash.free_effort(),
             Value::Zset(zset) => zset.free_effort(),
             Value::Stream(stream) => stream.free_effort(),
+            Value::Foreign(value) => value.free_effort(),
             Value::Number(_) | Value::Bytes(_) => 1,
         };
         if effort > FREE_INLINE_MAX {

@@ -165,6 +165,8 @@ pub struct Keyspace {
     runners: usize,
     due_version: DueVersion,
     tallies: Box<[Tally]>,
+    /// For threads that are no event loops: one at a time.
+    background: Tally,
     databases: usize,
     /// What can be set at run time.
     pub settings: Settings,
@@ -189,6 +191,7 @@ impl Keyspace {
             runners: threads,
             due_version: DueVersion::default(),
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
+            background: Tally::new(databases),
             databases,
             settings: Settings::default(),
             is_logging: AtomicBool::new(false),
@@ -221,31 +224,40 @@ impl Keyspace {
         &self.tallies[thread]
     }
 
-    /// Every thread's counts.
+    /// The counts of the threads that are no event loops, which write them one at a time.
+    pub fn background_tally(&self) -> &Tally {
+        &self.background
+    }
+
+    fn all_tallies(&self) -> impl Iterator<Item = &Tally> {
+        self.tallies.iter().chain([&self.background])
+    }
+
+    /// Every event loop's counts.
     pub fn tallies(&self) -> &[Tally] {
         &self.tallies
     }
 
     /// The sum of one count over all threads.
     pub fn total(&self, count: impl Fn(&Tally) -> &AtomicU64) -> u64 {
-        self.tallies.iter().map(|tally| count(tally).load(Ordering::Relaxed)).sum()
+        self.all_tallies().map(|tally| count(tally).load(Ordering::Relaxed)).sum()
     }
 
     /// Number of keys in a database.
     pub fn key_count(&self, db: usize) -> usize {
-        let sum: i64 = self.tallies.iter().map(|t| t.keys[db].load(Ordering::Relaxed)).sum();
+        let sum: i64 = self.all_tallies().map(|t| t.keys[db].load(Ordering::Relaxed)).sum();
         sum.max(0) as usize
     }
 
     /// Number of keys with a time to live in a database.
     pub fn volatile_count(&self, db: usize) -> usize {
-        let sum: i64 = self.tallies.iter().map(|t| t.volatile[db].load(Ordering::Relaxed)).sum();
+        let sum: i64 = self.all_tallies().map(|t| t.volatile[db].load(Ordering::Relaxed)).sum();
         sum.max(0) as usize
     }
 
     /// The sum of the times at which the keys of a database expire, in seconds since 1970.
     pub(crate) fn expire_seconds(&self, db: usize) -> i64 {
-        let sums = self.tallies.iter().map(|t| t.expire_seconds[db].load(Ordering::Relaxed));
+        let sums = self.all_tallies().map(|t| t.expire_seconds[db].load(Ordering::Relaxed));
         sums.fold(0, i64::wrapping_add)
     }
 

@@ -74,7 +74,7 @@ impl Undo {
 }
 
 impl ValueRef<'_> {
-    /// A copy that stands alone; long strings are shared.
+    /// A copy that stands alone; long strings and foreign values are shared.
     pub fn to_value(&self) -> Value {
         match *self {
             ValueRef::Number(number) => Value::Number(number),
@@ -85,6 +85,7 @@ impl ValueRef<'_> {
             ValueRef::Hash(hash) => Value::Hash(hash.clone()),
             ValueRef::Zset(zset) => Value::Zset(zset.clone()),
             ValueRef::Stream(stream) => Value::Stream(stream.clone()),
+            ValueRef::Foreign(value) => Value::Foreign(value.clone()),
         }
     }
 
@@ -94,6 +95,8 @@ impl ValueRef<'_> {
             ValueRef::Number(_) => true,
             ValueRef::Bytes(bytes) => bytes.len() <= UNDO_BYTES_MAX,
             ValueRef::Shared(bytes) => bytes.len() <= UNDO_BYTES_MAX,
+            // What changes inside it is not seen from here.
+            ValueRef::Foreign(_) => false,
             other => other.len() <= UNDO_ELEMENTS_MAX,
         }
     }

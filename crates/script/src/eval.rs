@@ -16,8 +16,8 @@ use crate::engines::{self, Engines, NoCode};
 use crate::raw::run::{Failure, Job};
 use crate::run::Run;
 use crate::scripts::Scripts;
-use commands::sha1::from_hex;
 use crate::shebang::Flags;
+use commands::sha1::from_hex;
 
 const EVAL_FLAGS: CommandFlags = NO_SCRIPT.with(STALE).with(NO_MANDATORY_KEYS).with(SCRIPT);
 const KEYS: &[KeySpec] = &[counted(2, RW)];

@@ -14,8 +14,8 @@ use commands::context;
 use commands::registry::Registry;
 
 use crate::libraries::{Libraries, Set};
-use commands::sha1::hex;
 use crate::shebang::Flags;
+use commands::sha1::hex;
 
 /// Scripts of EVAL that are kept, at most (Redis 7.4 has the same bound).
 pub const EVAL_SCRIPTS_MAX: usize = 500;

@@ -9,10 +9,11 @@
 //! **Invariant:** what runs in the middle of a script takes no locks of shards: this thread may
 //! hold them already. So it is commands with ALLOW_BUSY only, of clients that watch nothing.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use commands::context::{Deliver, Host, Script, Session, Tick};
+use commands::context::{Background, Deliver, Host, Script, Session, Tick};
 use commands::engine::Turn;
 use commands::error::Error;
 use commands::registry::Entry;
@@ -77,7 +78,7 @@ impl Worker {
     /// Runs commands of a connection, with this worker as their host: what takes long among them
     /// can have others answered.
     pub(crate) fn take_turn<T>(&mut self, run: impl FnOnce(&mut Turn<'_>, &mut Writer) -> T) -> T {
-        let shared = std::sync::Arc::clone(&self.hub.shared);
+        let shared = Arc::clone(&self.hub.shared);
         // Lent to the commands; answers in the middle of them are written elsewhere.
         let mut out = std::mem::take(&mut self.out);
         let mut random = Random::new(self.random.bits());
@@ -138,7 +139,7 @@ impl Host for Worker {
         let now = now_ms();
         let ran_ms = now - script.started_ms;
         script.ran_ms.store(ran_ms, Ordering::Relaxed);
-        let shared = std::sync::Arc::clone(&self.hub.shared);
+        let shared = Arc::clone(&self.hub.shared);
         let threshold = shared.options.number(const { index_of("busy-reply-threshold") });
         if threshold > 0 && ran_ms >= threshold {
             let begins = !script.is_busy.swap(true, Ordering::Relaxed);
@@ -218,6 +219,10 @@ impl Host for Worker {
         self.hub.deliverer(session)
     }
 
+    fn background(&self) -> Option<Arc<dyn Background>> {
+        self.hub.background()
+    }
+
     fn is_memory_short(&mut self) -> bool {
         Host::is_memory_short(&mut self.hub)
     }
@@ -241,7 +246,7 @@ impl Host for Worker {
 
 impl Hub {
     /// The messages that wait for the end of the running command's reply.
-    fn take_own(&mut self) -> Vec<std::sync::Arc<crate::message::Pushed>> {
+    fn take_own(&mut self) -> Vec<Arc<crate::message::Pushed>> {
         std::mem::take(&mut self.own)
     }
 
@@ -249,7 +254,7 @@ impl Hub {
         self.started
     }
 
-    fn put_own(&mut self, own: Vec<std::sync::Arc<crate::message::Pushed>>, started: Instant) {
+    fn put_own(&mut self, own: Vec<Arc<crate::message::Pushed>>, started: Instant) {
         self.own = own;
         self.started = started;
     }

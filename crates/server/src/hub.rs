@@ -10,7 +10,8 @@ use commands::command::{
     ADMIN, ALLOW_BUSY, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG,
     SUBSCRIBED, TRANSACTION, WRITE,
 };
-use commands::context::{Deliver, Host, Script, Session};
+use commands::context::{Background, Deliver, Host, Script, Session};
+use commands::engine::{BACKGROUND, Turn};
 use commands::error::Error;
 use commands::registry::Entry;
 use keyspace::effects::{Effects, Event, class};
@@ -239,7 +240,7 @@ impl Hub {
             let picked = self.evictor.pick(space, self.now_ms, &mut self.random);
             let Some((db, key)) = picked else { return false };
             let mut random = Random::new(self.random.bits());
-            let mut turn = commands::engine::Turn {
+            let mut turn = Turn {
                 core: &shared.core,
                 thread: self.thread,
                 now_ms: self.now_ms,
@@ -649,5 +650,25 @@ impl Host for Hub {
     fn deliverer(&self, session: &Session) -> Deliver {
         let (shared, thread, id) = (Arc::clone(&self.shared), self.thread, session.id);
         Box::new(move |out| shared.send(thread, Message::Served(id, Box::new(out))))
+    }
+
+    fn background(&self) -> Option<Arc<dyn Background>> {
+        Some(Arc::new(Aside(Arc::clone(&self.shared))))
+    }
+}
+
+/// Turns of threads that are no event loops.
+struct Aside(Arc<Shared>);
+
+impl Background for Aside {
+    fn turn(&self, run: &mut dyn FnMut(&mut Turn<'_>)) {
+        let one_at_a_time = &self.0.aside;
+        let mut seed = one_at_a_time.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *seed = seed.wrapping_add(1);
+        let mut hub = Hub::new(Arc::clone(&self.0), BACKGROUND, *seed);
+        hub.now_ms = crate::worker::now_ms();
+        let mut random = Random::new(*seed ^ 0xaaaa);
+        let (now_ms, core) = (hub.now_ms, &self.0.core);
+        run(&mut Turn { core, thread: BACKGROUND, now_ms, random: &mut random, host: &mut hub });
     }
 }

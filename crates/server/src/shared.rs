@@ -152,6 +152,8 @@ pub struct Shared {
     pub aof: crate::aof::Aof,
     next_client: AtomicU64,
     samples: Mutex<Samples>,
+    /// Held by the one turn that runs on a thread that is no event loop.
+    pub aside: Mutex<u64>,
 }
 
 #[derive(Default)]
@@ -231,6 +233,7 @@ impl Shared {
             aof: crate::aof::Aof::new(parts.disk, parts.threads),
             next_client: AtomicU64::new(1),
             samples: Mutex::default(),
+            aside: Mutex::new(a ^ b),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Each is one thin word ([`crate::raw::compact`]) that holds either a packed block (small) or a
 //! boxed structure (large), so that an entry of the keyspace needs eight bytes for any value.
 
+pub mod foreign;
 pub mod geo;
 pub mod hash;
 pub mod hyperloglog;

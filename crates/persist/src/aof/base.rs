@@ -32,6 +32,10 @@ pub fn write_commands(out: &mut Vec<u8>, key: &[u8], value: ValueRef<'_>, expire
             in_parts(out, b"ZADD", key, 2, zset.iter().flat_map(pair));
         }
         ValueRef::Stream(stream) => write_stream(out, key, stream),
+        ValueRef::Foreign(_) => {
+            let payload = crate::rdb::dump::dump(value, crate::rdb::encode::Compression::Off);
+            words(out, &[b"RESTORE", key, b"0", &payload]);
+        }
     }
     if let Some(at) = expire_at {
         let at = at.to_string();

@@ -255,9 +255,8 @@ impl Check<'_> {
             ));
         }
         if !is_last {
-            return self.refuse(&format!(
-                "Failed to truncate AOF {name} because it is not the last file"
-            ));
+            return self
+                .refuse(&format!("Failed to truncate AOF {name} because it is not the last file"));
         }
         self.tell(&format!(
             "This will shrink the AOF {name} from {size} bytes, with {diff} bytes, to {valid_to} \
@@ -284,9 +283,8 @@ impl Check<'_> {
         time: i64,
     ) -> Result<Found, Unsound> {
         if at == 0 {
-            return self.refuse(&format!(
-                "AOF {name} has nothing before timestamp {time}, aborting..."
-            ));
+            return self
+                .refuse(&format!("AOF {name} has nothing before timestamp {time}, aborting..."));
         }
         if !is_last {
             self.tell(&format!(
@@ -301,9 +299,7 @@ impl Check<'_> {
         }
         match file.truncate(at).and_then(|()| file.sync()) {
             Ok(()) => Ok(Found::CutToTime),
-            Err(_) => {
-                self.refuse(&format!("Failed to truncate AOF {name} to timestamp {time}"))
-            }
+            Err(_) => self.refuse(&format!("Failed to truncate AOF {name} to timestamp {time}")),
         }
     }
 }

@@ -132,7 +132,28 @@ impl Decoder {
                 let stream = stream_form::decode(kind, cursor, &mut self.scratch)?;
                 Ok(Some(Value::Stream(stream)))
             }
+            format::MODULE_2 => self.foreign(cursor),
             _ => Err(self.refusal(kind, cursor)),
+        }
+    }
+
+    /// A value of another crate's type: one string under a module's number.
+    fn foreign(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<Value>, Error> {
+        let start = *cursor;
+        let name = super::skip::module_name(cursor.length()?);
+        let Some(loader) = keyspace::types::foreign::loader(&name) else {
+            return Err(self.refusal(format::MODULE_2, &start));
+        };
+        if cursor.length()? != 5 {
+            return Err(cursor.damaged("a value of another program under a known name"));
+        }
+        let value = loader(cursor.string(&mut self.scratch)?);
+        if cursor.length()? != 0 {
+            return Err(cursor.damaged("a module's value goes on after its end"));
+        }
+        match value {
+            Ok(value) => Ok(Some(Value::Foreign(value))),
+            Err(text) => Err(cursor.error(Why::Refused(text))),
         }
     }
 

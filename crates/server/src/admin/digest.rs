@@ -54,6 +54,8 @@ impl Digest {
             Kind::Set => 2,
             Kind::Zset => 3,
             Kind::Hash => 4,
+            // Modules, in Redis.
+            Kind::Foreign(_) => 5,
             Kind::Stream => 6,
         };
         self.mix(&kind.to_be_bytes());
@@ -91,6 +93,10 @@ impl Digest {
                     }
                 }
             }
+            ValueRef::Foreign(value) => match value.image() {
+                Ok(image) => self.mix(&image),
+                Err(text) => self.mix(text.as_bytes()),
+            },
         }
     }
 }
