@@ -185,7 +185,7 @@ fn open_http(shared: &Arc<Shared>) -> Option<forebay_http::Door> {
     let bind = shared.options.text(const { index_of("http-bind") });
     let status = Arc::new(metrics::ServerStatus(Arc::clone(shared)));
     let door = TcpListener::bind((bind.as_str(), port))
-        .and_then(|listener| forebay_http::open(listener, status));
+        .and_then(|listener| forebay_http::open(listener, status, None));
     door.inspect_err(|error| {
         let why = sys::error_text(error);
         tracing::warn!("no HTTP on {bind}:{port}: {why}; --http-port chooses another port");
