@@ -142,6 +142,7 @@ fn borrow(value: &Value) -> ValueRef<'_> {
         Value::Hash(hash) => ValueRef::Hash(hash),
         Value::Zset(zset) => ValueRef::Zset(zset),
         Value::Stream(stream) => ValueRef::Stream(stream),
+        Value::Foreign(value) => ValueRef::Foreign(value),
     }
 }
 
@@ -162,6 +163,9 @@ fn describe(value: ValueRef<'_>) -> Vec<String> {
             return zset.iter().map(|(m, score)| format!("{}={score:?}", text(m))).collect();
         }
         ValueRef::Stream(stream) => return describe_stream(stream),
+        ValueRef::Foreign(value) => {
+            return vec![format!("{} {:?}", value.type_name(), value.image())];
+        }
     };
     told.sort();
     told
@@ -319,7 +323,7 @@ fn a_keyspace_is_saved_and_loaded_by_two_threads() {
         now_ms: 5,
         uses: Uses::Idle,
         libraries: &NoLibraries,
-        key_delay: 0,
+        key_delay: &|| 0,
         keys_done: &done,
         stop: &stop,
     };
