@@ -264,7 +264,8 @@ proptest! {
         let list: Vec<String> = values.iter().map(i32::to_string).collect();
         let list = list.join(",");
         let mut client = client();
-        for (pack, unpack) in [("cmsgpack.pack", "cmsgpack.unpack"), ("cjson.encode", "cjson.decode")] {
+        let pairs = [("cmsgpack.pack", "cmsgpack.unpack"), ("cjson.encode", "cjson.decode")];
+        for (pack, unpack) in pairs {
             let script = format!("return table.concat({unpack}({pack}({{{list}}})), ',')");
             prop_assert_eq!(eval(&mut client, &script), format!("${} {list}", list.len()));
         }
@@ -272,13 +273,11 @@ proptest! {
 
     #[test]
     fn no_text_takes_the_process_down(
-        text in "(for|if|while|do|end|local|function|return|a|b|1|'x'|=|\\+|\\(|\\)|\\{|\\}|,| |\\n)*",
+        text in "(if|then|do|end|local|function|return|a|b|1|'x'|=|\\+|\\(|\\)|\\{|\\}|,| |\\n)*",
     ) {
         let mut client = client();
-        // What it says does not matter, but that it says something. Loops would not end here.
-        if !text.contains("while") {
-            prop_assert!(!eval(&mut client, &text).is_empty());
-        }
+        // What it says does not matter, but that it says something.
+        prop_assert!(!eval(&mut client, &text).is_empty());
     }
 
     #[test]
