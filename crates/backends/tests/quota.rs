@@ -2,21 +2,24 @@
 //! database does, accepted = rows = counter, and never above the limit.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use backends::sqlite::Sqlite;
+use forebay_backends::journal::FileJournal;
+use forebay_backends::sqlite::Sqlite;
 use services::database::{Connect, Database, DatabaseError, Dialect, Row, Statement, Value};
 use services::quota::answer::{Ack, Answer, Outcome, Refusal};
 use services::quota::caller::Caller;
 use services::quota::event::{Format, parse};
 use services::quota::ingest::Ingest;
+use services::quota::journal::{Journal, recover};
 use services::quota::manage::{Adjustment, NewKey};
 use services::quota::queue::Idempotency;
 use services::quota::secret::digest;
 use services::quota::service::{Parts, Service, Settings};
+use services::quota::writer::Counts;
 use services::testing::MemoryStore;
 
 /// What goes wrong with a transaction.
@@ -74,6 +77,10 @@ impl Database for FaultyDatabase {
     }
 }
 
+fn journal(folder: &Path) -> Box<dyn Journal> {
+    Box::new(FileJournal::open(&folder.join("journal")).expect("a file"))
+}
+
 struct World {
     folder: PathBuf,
     service: Arc<Service>,
@@ -104,6 +111,7 @@ impl World {
             }),
             clock: Arc::new(move || now.load(Ordering::SeqCst)),
             random: Box::new(move || bits.fetch_add(1, Ordering::SeqCst).wrapping_mul(0x9E37_79B9)),
+            journal: (settings.grouping.ack == Ack::Journal).then(|| journal(&folder)),
             settings,
         });
         let service = service.expect("it starts");
@@ -334,4 +342,65 @@ fn late_events_are_charged_to_their_own_period() {
     let refusal = world.ingest(&at(4, "2026-11-20T00:06:00Z"), None).expect_err("too early");
     assert!(matches!(refusal, Refusal::Malformed(_)), "{refusal:?}");
     world.check(2);
+}
+
+fn with_journal(settings: &mut Settings) {
+    settings.grouping.ack = Ack::Journal;
+}
+
+/// Waits until the database has what the journal had.
+fn settled(world: &World, records: u64) {
+    while world.service.counts.records.load(Ordering::Relaxed) < records {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_journal_answers_and_the_database_follows() {
+    let world = World::new("journal", r#"{"limit": 10}"#, with_journal);
+    world.faults.lock().expect("unpoisoned").extend([Fault::LostAfter, Fault::Refused]);
+    let answers: Vec<_> = (0..14).map(|_| world.ingest("{}", None)).collect();
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 10);
+    assert!(answers[0].as_ref().is_ok_and(|answer| answer.status == 202));
+    settled(&world, 10);
+    world.check(10);
+    assert_eq!(world.usage(), 10);
+}
+
+#[test]
+fn the_journal_knows_what_the_database_does_not_know_yet() {
+    let world = World::new("journal-known", r#"{"limit": 10}"#, with_journal);
+    // The first transaction is not done for a while.
+    world.faults.lock().expect("unpoisoned").extend([Fault::LostBefore; 5]);
+    assert_eq!(world.ingest(&cloud(1), Some("k")).expect("accepted").accepted, 1);
+    assert!(world.ingest(&cloud(1), Some("k")).expect("replayed").is_replay);
+    let copy = world.ingest(&cloud(1), None).expect("a copy");
+    assert!(copy.body.starts_with(r#"{"accepted":0,"duplicate":1"#), "{}", copy.body);
+    settled(&world, 1);
+    world.check(1);
+    assert_eq!(world.usage(), 1);
+}
+
+#[test]
+fn what_was_left_in_the_journal_is_applied_once() {
+    let world = World::new("journal-left", r#"{"limit": 10}"#, with_journal);
+    (0..3).for_each(|_| drop(world.ingest("{}", None).expect("accepted")));
+    settled(&world, 3);
+    let file = std::fs::read(world.folder.join("journal")).expect("a journal");
+    world.service.stop();
+    // As after a crash: the journal as it was, and the beginning of a line that was not finished.
+    for torn in ["", "0123456789abcdef 4 {\"records\":["] {
+        let old = [file.as_slice(), torn.as_bytes()].concat();
+        std::fs::write(world.folder.join("journal"), old).expect("a file");
+        let counts = Arc::new(Counts::default());
+        let connect = Arc::new(Sqlite::new(world.folder.join("q.db")));
+        let left = recover(&mut *journal(&world.folder), connect, counts, "next", START);
+        assert_eq!(left, Ok(3));
+        world.check(3);
+    }
+    // Damage inside is not passed over.
+    let mut damaged = file.clone();
+    damaged[60] ^= 1;
+    std::fs::write(world.folder.join("journal"), damaged).expect("a file");
+    assert!(journal(&world.folder).lines().is_err());
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
 use backends::embedded::{Embedded, Engine};
+use backends::journal::FileJournal;
 use backends::sqlite::Sqlite;
 use forebay_http::quota::Quota;
 use server::inner::Inner;
@@ -94,12 +95,14 @@ pub fn start(
     let given = options.text(const { index_of("quota-root-key") });
     let root_key = root_key(given, &folder.join("quota-root.key"), &mut random)?;
     let settings = settings(options, secret::digest(root_key.as_bytes()));
+    let journal = FileJournal::open(&folder.join("quota-journal.log"))?;
     let inner = Inner::new(Arc::clone(shared), random());
     let parts = Parts {
         store: Arc::new(Embedded(InnerEngine(inner))),
         connect,
         clock: Arc::new(now_ms),
         random: Box::new(random),
+        journal: Some(Box::new(journal)),
         settings,
     };
     let service = Service::start(parts).map_err(|error| format!("metered ingest: {error}"))?;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::event::Event;
 use super::queue::{Idempotency, Work};
 use crate::database::{Dialect, Statement, Value};
@@ -11,7 +13,7 @@ use crate::database::{Dialect, Statement, Value};
 const BATCHES_KEPT: i64 = 256;
 
 /// A record as a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Record {
     pub org: Arc<str>,
@@ -28,7 +30,7 @@ pub struct Record {
 }
 
 /// An answer that is kept for when the same request comes again.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Whose it is.
     pub org: Arc<str>,
@@ -43,7 +45,7 @@ pub struct Kept {
 }
 
 /// See the module.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// Rows.
     pub records: Vec<Record>,

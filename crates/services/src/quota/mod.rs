@@ -16,6 +16,7 @@ pub mod batch;
 pub mod caller;
 pub mod event;
 pub mod ingest;
+pub mod journal;
 pub mod known;
 pub mod manage;
 pub mod org;
