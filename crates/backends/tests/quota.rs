@@ -19,6 +19,7 @@ use services::quota::manage::{Adjustment, NewKey};
 use services::quota::queue::Idempotency;
 use services::quota::secret::digest;
 use services::quota::service::{Parts, Service, Settings};
+use services::quota::verify::Report;
 use services::quota::writer::Counts;
 use services::testing::MemoryStore;
 
@@ -163,6 +164,16 @@ impl World {
         assert_eq!(one("SELECT COALESCE(SUM(used), 0) FROM quota_counter"), cost, "used");
     }
 
+    /// What `forebay quota verify` says, memory included.
+    fn verified(&self) -> Report {
+        let (sender, receiver) = mpsc::channel();
+        self.service.between_transactions(
+            |service, database| service.verify(database),
+            move |report| sender.send(report).expect("the test waits"),
+        );
+        receiver.recv().expect("an answer").expect("a report")
+    }
+
     fn usage(&self) -> i64 {
         let (sender, receiver) = mpsc::channel();
         let now_ms = self.clock.load(Ordering::SeqCst);
@@ -196,8 +207,10 @@ fn racing_clients_admit_the_limit_and_no_more() {
         });
         assert_eq!(accepted, 500);
         world.check(500);
+        let report = world.verified();
+        assert_eq!((report.records, report.compared, report.differences), (500, 1, Vec::new()));
         let refusal = world.ingest("{}", None).expect_err("the month is used up");
-        assert_eq!(refusal, Refusal::Quota { policy: "month", retry_after_s: 864_001 });
+        assert_eq!(refusal, Refusal::Quota { policy: "month", retry_after_s: 950_400 });
         world.clock.fetch_add(11 * 86_400_000, Ordering::SeqCst);
         assert!(world.ingest("{}", None).is_ok(), "a new month");
     }
@@ -388,12 +401,19 @@ fn what_was_left_in_the_journal_is_applied_once() {
     settled(&world, 3);
     let file = std::fs::read(world.folder.join("journal")).expect("a journal");
     world.service.stop();
-    // As after a crash: the journal as it was, and the beginning of a line that was not finished.
-    for torn in ["", "0123456789abcdef 4 {\"records\":["] {
-        let old = [file.as_slice(), torn.as_bytes()].concat();
+    // As after a crash: the journal as it was, and the beginning of a line that was not finished;
+    // once with all of it in the database, once with nothing of it.
+    for is_lost in [false, true] {
+        let torn = b"0123456789abcdef 4 {\"records\":[";
+        let old = [file.as_slice(), torn.as_slice()].concat();
         std::fs::write(world.folder.join("journal"), old).expect("a file");
-        let counts = Arc::new(Counts::default());
         let connect = Arc::new(Sqlite::new(world.folder.join("q.db")));
+        if is_lost {
+            let delete = |table| Statement::run(format!("DELETE FROM quota_{table}"), Vec::new());
+            let all = ["record", "counter", "batch"].map(delete);
+            connect.connect().expect("a file").transact(&all).expect("they are deleted");
+        }
+        let counts = Arc::new(Counts::default());
         let left = recover(&mut *journal(&world.folder), connect, counts, "next", START);
         assert_eq!(left, Ok(3));
         world.check(3);
@@ -403,4 +423,24 @@ fn what_was_left_in_the_journal_is_applied_once() {
     damaged[60] ^= 1;
     std::fs::write(world.folder.join("journal"), damaged).expect("a file");
     assert!(journal(&world.folder).lines().is_err());
+}
+
+#[test]
+fn a_difference_of_one_is_found() {
+    let world = World::new("verify", r#"{"limit": 10}"#, |_| {});
+    assert_eq!(world.ingest("{}\n{}", None).expect("accepted").accepted, 2);
+    world.check(2);
+    let mut database = Sqlite::new(world.folder.join("q.db")).connect().expect("a file");
+    let mut change = |sql: &str| {
+        database.transact(&[Statement::run(sql, Vec::new())]).expect("it is changed");
+    };
+    change("UPDATE quota_counter SET used = used + 1");
+    // The counter itself, and the one in memory.
+    assert_eq!(world.verified().differences.len(), 2);
+    change("UPDATE quota_counter SET used = used - 1");
+    assert!(world.verified().differences.is_empty());
+    change("DELETE FROM quota_record WHERE record_id = 1");
+    assert_eq!(world.verified().differences.len(), 1);
+    change("DELETE FROM quota_counter");
+    assert_eq!(world.verified().differences.len(), 2);
 }

@@ -48,6 +48,8 @@ enum Command {
     Cli(cli::CliArgs),
     /// Measure servers side by side: forebay bench kv | pipeline
     Bench(bench::BenchArgs),
+    /// Look after metered ingest: forebay quota verify
+    Quota(quota::QuotaArgs),
     /// Look through data files, and mend them: forebay check rdb FILE
     Check(check::CheckArgs),
     /// Look at a configuration: forebay config check | print

@@ -1,6 +1,8 @@
-//! Sets up metered ingest: its database, its counters in the keyspace, its root key.
+//! Sets up metered ingest: its database, its counters in the keyspace, its root key; and `forebay
+//! quota verify`.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
@@ -12,10 +14,12 @@ use forebay_http::quota::Quota;
 use server::inner::Inner;
 use server::options::{Options, index_of};
 use server::shared::Shared;
-use services::database::Connect;
+use services::database::{Connect, Database, Value};
 use services::quota::answer::Ack;
+use services::quota::journal::{Journal, decode};
 use services::quota::secret;
 use services::quota::service::{Parts, Service, Settings};
+use services::quota::verify::check;
 use services::quota::writer::Grouping;
 
 /// How often idle sessions are ended.
@@ -116,6 +120,73 @@ pub fn start(
     });
     tidy.map_err(|error| error.to_string())?;
     Ok(Some(service))
+}
+
+/// `forebay quota`.
+#[derive(clap::Args)]
+pub struct QuotaArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Compare rows, counters and journal; exit with 1 at a difference of one
+    Verify {
+        /// The database: sqlite:FILE (below --dir)
+        #[arg(long, default_value = "sqlite:forebay.db")]
+        sql: String,
+        /// The server's folder
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+    },
+}
+
+/// Runs `forebay quota`.
+pub fn run(args: QuotaArgs) -> ExitCode {
+    let What::Verify { sql, dir } = args.what;
+    match verify(&sql, &dir) {
+        Ok(differences) => {
+            differences.iter().for_each(|difference| println!("differs: {difference}"));
+            ExitCode::from(u8::from(!differences.is_empty()))
+        }
+        Err(error) => {
+            eprintln!("forebay quota verify: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn verify(sql: &str, folder: &Path) -> Result<Vec<String>, String> {
+    if let Some(file) = sql.strip_prefix("sqlite:").map(|file| folder.join(file))
+        && !file.exists()
+    {
+        return Err(format!("there is no {}", file.display()));
+    }
+    let mut connection = database(sql, folder)?.connect().map_err(|error| error.to_string())?;
+    let report = check(&mut *connection).map_err(|error| error.to_string())?;
+    let (records, counters) = (report.records, report.counters);
+    println!("{records} records, {counters} counters, {} differences", report.differences.len());
+    let path = folder.join("quota-journal.log");
+    if path.exists() {
+        let waiting = waiting(&path, &mut *connection)?;
+        println!("{waiting} records of the journal are still to come into the database");
+    }
+    Ok(report.differences)
+}
+
+/// Records in the journal that the database does not have; the next start brings them there.
+fn waiting(path: &Path, connection: &mut dyn Database) -> Result<usize, String> {
+    let mut journal = FileJournal::open(path)?;
+    let mut waiting = 0;
+    for line in journal.lines()? {
+        let (number, batch) = decode(&line).ok_or("the journal has a line without sense")?;
+        let sql = "SELECT 1 FROM quota_batch WHERE writer = ? AND number = ?";
+        let values = [Value::from(journal.name()), Value::Int(number)];
+        let found = connection.query(sql, &values).map_err(|error| error.to_string())?;
+        waiting += if found.is_empty() { batch.records.len() } else { 0 };
+    }
+    Ok(waiting)
 }
 
 /// The service's door.

@@ -24,7 +24,7 @@ use super::org::Org;
 use super::queue::{Group, Queue, Rows, Work};
 use super::service::lock;
 use super::writer::{Clock, Committer, Counts, Grouping, run_job};
-use crate::database::{Connect, DatabaseError};
+use crate::database::{Connect, DatabaseError, Statement};
 use crate::store::Store;
 
 /// Where frames are kept until the database has them.
@@ -70,6 +70,8 @@ pub struct Between {
     pub known: Arc<Mutex<Known>>,
     /// The number of the last frame that the database has.
     applied: AtomicI64,
+    /// The number of the last frame that is no more in the journal.
+    cleared: AtomicI64,
     /// Frames made in this life, for metrics.
     pub frames: AtomicU64,
 }
@@ -95,15 +97,28 @@ pub fn recover(
     now_ms: i64,
 ) -> Result<usize, String> {
     let lines = journal.lines()?;
-    let mut applier =
-        Applier { committer: Committer::new(connect, journal.name(), counts), store: None };
+    let mut applier = Applier {
+        committer: Committer::new(connect, journal.name(), counts),
+        store: None,
+        between: Arc::default(),
+    };
     let mut records = 0;
     for line in &lines {
         let (number, batch) = decode(line).ok_or("the journal has a line that makes no sense")?;
         records += batch.records.len();
-        applier.apply(vec![Frame { number, batch, settle: Vec::new() }], now_ms);
+        let frame = Frame { number, batch, settle: Vec::new() };
+        if !applier.apply(vec![frame], now_ms) {
+            return Err("the journal could not be applied".into());
+        }
     }
+    let old = journal.name();
     journal.clear(fresh_name)?;
+    let forget = Statement::run("DELETE FROM quota_batch WHERE writer = ?", vec![old.into()]);
+    if let Err(error) =
+        applier.committer.once(&mut |database| database.transact(std::slice::from_ref(&forget)))
+    {
+        tracing::warn!("quota: old numbers are not forgotten: {error}");
+    }
     Ok(records)
 }
 
@@ -111,6 +126,7 @@ pub fn recover(
 struct Applier {
     committer: Committer,
     store: Option<Arc<dyn Store>>,
+    between: Arc<Between>,
 }
 
 impl Applier {
@@ -120,8 +136,10 @@ impl Applier {
         loop {
             let dialect = self.committer.dialect();
             let last = frames.last().map_or(0, |frame| frame.number);
+            let forgotten = self.between.cleared.load(Ordering::Acquire);
             let batches = frames.iter().map(|frame| (frame.number, frame.batch.clone())).collect();
-            let statements = Batch::statements(batches, dialect, &self.committer.writer, now_ms);
+            let statements =
+                Batch::statements(batches, dialect, &self.committer.writer, forgotten, now_ms);
             match self.committer.commit(&statements, last, &mut || {}) {
                 Ok(()) => {
                     for (org, period_ms, cost) in frames.iter().flat_map(|frame| &frame.settle) {
@@ -200,7 +218,7 @@ impl Flusher {
     pub fn run(self) {
         let Flusher { frames, committer, store, clock, rows_max, between } = self;
         let counts = committer.counts();
-        let mut applier = Applier { committer, store: Some(store) };
+        let mut applier = Applier { committer, store: Some(store), between: Arc::clone(&between) };
         loop {
             match frames.take(rows_max, 1, Duration::ZERO) {
                 Group::End => return,
@@ -322,6 +340,7 @@ impl Scribe {
         if self.may_clear() {
             let name = self.journal.name();
             self.journal.clear(&name)?;
+            self.between.cleared.store(self.number, Ordering::Release);
         }
         self.journal.append(&encode(number, &batch)).map_err(|error| {
             tracing::error!("quota: the journal cannot be written: {error}");

@@ -28,4 +28,5 @@ pub mod secret;
 pub mod service;
 pub mod session;
 pub mod usage;
+pub mod verify;
 pub mod writer;

@@ -264,6 +264,17 @@ impl Org {
         counters.map(|counter| counter.pending).sum()
     }
 
+    /// The counters that the store was given by this server: the start of each period, its key, and
+    /// what is reserved in it.
+    pub fn counters(&self) -> Vec<(i64, Arc<str>, i64)> {
+        let state = self.lock();
+        let loaded = state.counters.iter().filter(|counter| counter.is_loaded);
+        let told = |counter: &Counter| {
+            (counter.period.start_ms, Arc::clone(&counter.key), counter.pending)
+        };
+        loaded.map(told).collect()
+    }
+
     /// Whether it can be forgotten without losing anything.
     pub fn is_idle(&self) -> bool {
         let state = self.lock();

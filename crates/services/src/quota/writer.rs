@@ -245,8 +245,13 @@ impl Writer {
         let Writer { committer, queue, store, clock, .. } = self;
         let mut meanwhile = || refuse_overdue(queue, &**store, clock());
         let dialect = committer.connect.dialect();
-        let statements =
-            Batch::statements(vec![(number, batch)], dialect, &committer.writer, now_ms);
+        let statements = Batch::statements(
+            vec![(number, batch)],
+            dialect,
+            &committer.writer,
+            number - 1,
+            now_ms,
+        );
         let done = committer.commit(&statements, number, &mut meanwhile);
         done.map_err(|error| (error, statements))
     }
