@@ -2,4 +2,5 @@
 //! any service is in here.
 
 pub mod embedded;
+pub mod journal;
 pub mod sqlite;

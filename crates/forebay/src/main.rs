@@ -7,6 +7,7 @@ mod families;
 mod log;
 mod metrics;
 mod pages;
+mod quota;
 mod serve;
 mod serve_help;
 mod systemd;
@@ -52,6 +53,8 @@ enum Command {
     Cli(cli::CliArgs),
     /// Measure servers side by side: forebay bench kv | pipeline
     Bench(bench::BenchArgs),
+    /// Look after metered ingest: forebay quota verify
+    Quota(quota::QuotaArgs),
     /// Look through data files, and mend them: forebay check rdb | aof FILE
     Check(check::CheckArgs),
     /// Fill a server from an RDB file or another server: forebay import FILE | redis://host:port

@@ -28,7 +28,8 @@ fn format(parts: &Parts) -> Result<Format, Refusal> {
     })?;
     let kind = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     match kind.as_str() {
-        "application/json" => Ok(Format::Json),
+        // The latter is what curl -d says of whatever it sends.
+        "application/json" | "application/x-www-form-urlencoded" => Ok(Format::Json),
         "application/x-ndjson" | "application/ndjson" | "application/jsonl" => Ok(Format::Lines),
         "application/cloudevents+json" => Ok(Format::CloudEvent),
         "application/cloudevents-batch+json" => Ok(Format::CloudEvents),

@@ -166,6 +166,21 @@ impl Quota {
         Ok(StatusCode::NO_CONTENT.into_response())
     }
 
+    /// GET /v1/verify
+    pub(super) async fn verify(&self, parts: &Parts) -> Result<Response, Refusal> {
+        self.root(parts).await?;
+        let report = wait(|done| {
+            let verify = |service: &Service, database: &mut dyn Database| service.verify(database);
+            self.service.between_transactions(verify, done);
+        });
+        let report = report.await?;
+        let body = value!({
+            "records": report.records, "counters": report.counters,
+            "compared": report.compared, "differences": report.differences,
+        });
+        Ok(json(StatusCode::OK, body.to_string()))
+    }
+
     /// GET /v1/audit
     pub(super) async fn audit(&self, parts: &Parts) -> Result<Response, Refusal> {
         let number = |name: &str, default: i64| match query::value(parts.uri.query(), name) {

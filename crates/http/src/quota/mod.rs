@@ -49,6 +49,7 @@ pub(crate) enum Run {
     MakeKey,
     DisableKey,
     Audit,
+    Verify,
     Document,
     Page,
 }
@@ -110,6 +111,12 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
     route(Method::DELETE, "/v1/orgs/{org}/keys/{key}", Run::DisableKey, "Disables an API key."),
     route(Method::GET, "/v1/audit", Run::Audit, "What was done, newest first."),
+    route(
+        Method::GET,
+        "/v1/verify",
+        Run::Verify,
+        "Compares rows, counters and memory; 200 whether they agree or not.",
+    ),
     route(Method::GET, "/openapi.json", Run::Document, "This document."),
     route(Method::GET, "/v1/docs", Run::Page, "The routes, to be read."),
 ];
@@ -185,6 +192,7 @@ impl Quota {
             Run::MakeKey => self.make_key(&parts, one, &body).await,
             Run::DisableKey => self.disable_key(&parts, one, two).await,
             Run::Audit => self.audit(&parts).await,
+            Run::Verify => self.verify(&parts).await,
             Run::Document => Ok(json(StatusCode::OK, self.document.clone())),
             Run::Page => Ok(with_type(StatusCode::OK, "text/html; charset=utf-8", openapi::page())),
         };

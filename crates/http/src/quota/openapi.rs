@@ -119,6 +119,7 @@ fn shape(run: Run) -> (Option<Value>, &'static str, Value) {
         Run::MakeKey => (Some(to("NewKey")), "201", to("Key")),
         Run::DisableKey => (None, "204", Value::Null),
         Run::Audit => (None, "200", listed(any())),
+        Run::Verify => (None, "200", any()),
         Run::Document => (None, "200", any()),
         Run::Page => (None, "200", Value::Null),
     }

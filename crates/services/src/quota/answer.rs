@@ -118,7 +118,7 @@ impl Usage {
 
     /// Seconds until the next period, rounded up.
     pub fn reset_after_s(&self) -> i64 {
-        (self.period.end_ms - self.now_ms).max(0).div_euclid(1000) + 1
+        (self.period.end_ms - self.now_ms + 999).max(0) / 1000
     }
 
     /// Appends it as a JSON object.

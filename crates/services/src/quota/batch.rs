@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::event::Event;
 use super::queue::{Idempotency, Work};
 use crate::database::{Dialect, Statement, Value};
 
-/// Rows of the batch table that a writer leaves behind it.
-const BATCHES_KEPT: i64 = 256;
+/// After so many batches the rows of old ones are deleted.
+const PRUNE_EVERY: i64 = 256;
 
 /// A record as a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Record {
     pub org: Arc<str>,
@@ -28,7 +30,7 @@ pub struct Record {
 }
 
 /// An answer that is kept for when the same request comes again.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Whose it is.
     pub org: Arc<str>,
@@ -43,7 +45,7 @@ pub struct Kept {
 }
 
 /// See the module.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// Rows.
     pub records: Vec<Record>,
@@ -95,11 +97,13 @@ impl Batch {
         deltas
     }
 
-    /// The transaction that stores these batches, each under the writer's number for it.
+    /// The transaction that stores these batches, each under the writer's number for it; numbers
+    /// up to `forgotten` can not come again.
     pub fn statements(
         batches: Vec<(i64, Batch)>,
         dialect: Dialect,
         writer: &str,
+        forgotten: i64,
         now_ms: i64,
     ) -> Vec<Statement> {
         let mut numbers = Vec::new();
@@ -116,9 +120,9 @@ impl Batch {
             vec![Statement::Insert { into, columns: 3, values: numbers, tail: String::new() }];
         all.counters(dialect, &mut statements);
         all.rows(&mut statements);
-        if last % BATCHES_KEPT == 0 {
-            let sql = "DELETE FROM quota_batch WHERE writer = ? AND number < ?";
-            let values = vec![writer.into(), Value::Int(last - BATCHES_KEPT)];
+        if last % PRUNE_EVERY == 0 && forgotten > 0 {
+            let sql = "DELETE FROM quota_batch WHERE writer = ? AND number <= ?";
+            let values = vec![writer.into(), Value::Int(forgotten)];
             statements.push(Statement::run(sql, values));
         }
         statements

@@ -127,7 +127,8 @@ impl Service {
         if !work.items.iter().any(|item| item.is_charged) && !work.needs_look() {
             return self.refuse_at_once(work);
         }
-        if let Err(mut work) = self.queue.push(work) {
+        let pushed = if self.is_full() { Err(Box::new(work)) } else { self.queue.push(work) };
+        if let Err(mut work) = pushed {
             release(&mut work, &*self.store, self.now_ms(), |_| true);
             let usage = Some(work.usage.clone());
             let why = "more waits for the database than may wait";

@@ -2,35 +2,79 @@
 //! events stored, answers given.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::answer::{Ack, Answer, Outcome, Refusal, Verdict, ingest_body};
 use super::batch::{Batch, Kept};
 use super::queue::{Idempotency, Work};
+use super::service::lock;
 use crate::database::{Database, DatabaseError, Value};
 use crate::store::Store;
 
 /// Names asked for in one query.
 const NAMES_MAX: usize = 500;
 
-type Name = (Arc<str>, String);
+/// An organisation and a name of its own.
+pub type Name = (Arc<str>, String);
+type Names<'n> = HashMap<Arc<str>, Vec<&'n str>>;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Known {
     events: HashSet<Name>,
     answers: HashMap<Name, (String, u16, String)>,
+    also: Option<Arc<Mutex<Known>>>,
 }
 
 impl Known {
+    /// Knows what the other one knows, too.
+    pub fn behind(also: Arc<Mutex<Known>>) -> Known {
+        Known { also: Some(also), ..Known::default() }
+    }
+
+    /// Whether an event is stored.
+    pub fn has_event(&self, org: &Arc<str>, key: &str) -> bool {
+        let name = (Arc::clone(org), key.to_string());
+        self.events.contains(&name)
+            || self.also.as_ref().is_some_and(|also| lock(also).events.contains(&name))
+    }
+
+    fn answer(&self, name: &Name) -> Option<(String, u16, String)> {
+        let own = self.answers.get(name).cloned();
+        own.or_else(|| lock(self.also.as_ref()?).answers.get(name).cloned())
+    }
+
+    /// Whether there is an answer for an idempotency key.
+    pub fn has_answer(&self, org: &Arc<str>, key: &str) -> bool {
+        self.answer(&(Arc::clone(org), key.to_string())).is_some()
+    }
+
+    /// Asks a database about what a batch would store.
+    pub fn ask_of(
+        &mut self,
+        database: &mut dyn Database,
+        batch: &Batch,
+    ) -> Result<(), DatabaseError> {
+        let mut events: Names<'_> = HashMap::new();
+        let mut keys: Names<'_> = HashMap::new();
+        for record in &batch.records {
+            let names = record.event_key.as_deref();
+            events.entry(Arc::clone(&record.org)).or_default().extend(names);
+        }
+        for kept in &batch.kept {
+            keys.entry(Arc::clone(&kept.org)).or_default().push(&kept.idempotency.key);
+        }
+        self.ask_names(database, events, keys)
+    }
+
     /// Asks a database about these requests.
     pub fn ask(
         &mut self,
         database: &mut dyn Database,
         works: &[Work],
     ) -> Result<(), DatabaseError> {
-        let mut events: HashMap<Arc<str>, Vec<&str>> = HashMap::new();
-        let mut keys: HashMap<Arc<str>, Vec<&str>> = HashMap::new();
+        let mut events: Names<'_> = HashMap::new();
+        let mut keys: Names<'_> = HashMap::new();
         for work in works {
             let org = &work.caller.org.id;
             let names = work.items.iter().filter_map(|item| item.key());
@@ -42,6 +86,15 @@ impl Known {
                 keys.entry(Arc::clone(org)).or_default().push(&idempotency.key);
             }
         }
+        self.ask_names(database, events, keys)
+    }
+
+    fn ask_names(
+        &mut self,
+        database: &mut dyn Database,
+        events: Names<'_>,
+        keys: Names<'_>,
+    ) -> Result<(), DatabaseError> {
         for (org, names) in events {
             let sql = "SELECT event_key FROM quota_record WHERE org_id = ? AND event_key IN";
             for row in select_in(database, sql, &org, &names)? {
@@ -74,23 +127,42 @@ impl Known {
         }
     }
 
-    /// Forgets what a batch has stored.
-    pub fn forget(&mut self, batch: &Batch) {
-        for record in &batch.records {
-            if let Some(key) = &record.event_key {
-                self.events.remove(&(Arc::clone(&record.org), key.clone()));
-            }
+    /// The names of what a batch stores: events, answers.
+    pub fn names(batch: &Batch) -> [Vec<Name>; 2] {
+        let events = batch
+            .records
+            .iter()
+            .filter_map(|record| Some((Arc::clone(&record.org), record.event_key.clone()?)));
+        let answers =
+            batch.kept.iter().map(|kept| (Arc::clone(&kept.org), kept.idempotency.key.clone()));
+        [events.collect(), answers.collect()]
+    }
+
+    /// Forgets what has these names.
+    pub fn forget(&mut self, [events, answers]: &[Vec<Name>; 2]) {
+        for name in events {
+            self.events.remove(name);
         }
-        for kept in &batch.kept {
-            self.answers.remove(&(Arc::clone(&kept.org), kept.idempotency.key.clone()));
+        for name in answers {
+            self.answers.remove(name);
         }
     }
 
-    /// Takes what the other one knows, too.
-    pub fn add(&mut self, other: &Known) {
-        self.events.extend(other.events.iter().cloned());
-        let answers = other.answers.iter().map(|(name, answer)| (name.clone(), answer.clone()));
-        self.answers.extend(answers);
+    /// Takes over what the one behind it knows of these requests now.
+    pub fn recall(&mut self, works: &[Work]) {
+        let Some(also) = self.also.clone() else { return };
+        let also = lock(&also);
+        for work in works.iter().filter(|work| work.needs_look()) {
+            let name = |key: &str| (Arc::clone(&work.caller.org.id), key.to_string());
+            let events = work.items.iter().filter_map(|item| item.key()).map(name);
+            self.events.extend(events.filter(|name| also.events.contains(name)));
+            let answer = work.idempotency.as_ref().map(|idempotency| name(&idempotency.key));
+            if let Some((name, answer)) =
+                answer.and_then(|name| also.answers.get(&name).map(|answer| (name, answer.clone())))
+            {
+                self.answers.insert(name, answer);
+            }
+        }
     }
 
     /// Decides a request: its outcome. If something of it is to be stored, it goes into `batch`,
@@ -106,10 +178,9 @@ impl Known {
         let org = Arc::clone(&work.caller.org.id);
         let name = |key: &str| (Arc::clone(&org), key.to_string());
         if let Some(idempotency) = &work.idempotency
-            && let Some((fingerprint, status, body)) = self.answers.get(&name(&idempotency.key))
+            && let Some((fingerprint, status, body)) = self.answer(&name(&idempotency.key))
         {
-            let is_same = *fingerprint == idempotency.fingerprint;
-            let (status, body) = (*status, body.clone());
+            let is_same = fingerprint == idempotency.fingerprint;
             release(work, store, now_ms, |_| true);
             let usage = Some(work.usage.clone());
             let answer =
@@ -119,7 +190,7 @@ impl Known {
         for item in &mut work.items {
             let Some(key) = item.key().map(&name) else { continue };
             let is_undecided = matches!(item.verdict, Verdict::Accepted | Verdict::OverQuota);
-            if is_undecided && self.events.contains(&key) {
+            if is_undecided && self.has_event(&org, &key.1) {
                 item.verdict = Verdict::Duplicate;
             } else if item.is_charged {
                 self.events.insert(key);

@@ -95,7 +95,7 @@ impl Service {
         done: impl FnOnce(Result<T, Refusal>) + Send + 'static,
     ) {
         let service = Arc::clone(self);
-        self.queue.job(Box::new(move |database| {
+        self.changer.job(Box::new(move |database| {
             let result = database.map_err(unreachable_database);
             done(result.and_then(|database| run(&service, database)));
         }));
@@ -250,7 +250,7 @@ impl Service {
         let (period, key) = org.period(now_ms);
         let fingerprint = secret::digest(format!("{delta} {reason}").as_bytes());
         let name = format!("adjust:{idempotency_key}");
-        let statements = self.adjustment(database, &org, period.start_ms, *delta, now_ms);
+        let statements = self.adjustment(database, &org, period.start_ms, *delta);
         let keep = Statement::run(
             "INSERT INTO quota_idempotency \
              (org_id, idempotency_key, fingerprint, status, answer, at_ms) VALUES (?, ?, ?, 200, '', ?)",
@@ -289,7 +289,6 @@ impl Service {
         org: &Org,
         period_ms: i64,
         delta: i64,
-        _now_ms: i64,
     ) -> Vec<Statement> {
         let values =
             vec![(&*org.id).into(), period_ms.into(), Value::Int(0), delta.into(), Value::Int(0)];

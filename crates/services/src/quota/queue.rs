@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::answer::{Outcome, Usage, Verdict};
 use super::caller::Caller;
 use super::event::Event;
@@ -31,7 +33,7 @@ pub struct Item {
 }
 
 /// A request's idempotency key and what tells its content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Idempotency {
     /// As the client sent it.
     pub key: String,
@@ -132,10 +134,11 @@ impl<W: Rows> Queue<W> {
         Ok(())
     }
 
-    /// Adds a job, ahead of the requests.
-    pub fn job(&self, job: Job) {
+    /// Adds something though there may be no room: what was promised already.
+    pub fn push_anyway(&self, work: W) {
         let mut line = self.lock();
-        line.jobs.push(job);
+        line.rows += work.rows();
+        line.works.push_back(work);
         self.wake(line);
     }
 
@@ -222,5 +225,19 @@ impl<W: Rows> Queue<W> {
         line.is_closed = true;
         drop(line);
         self.came.notify_all();
+    }
+}
+
+/// Takes jobs for a thread.
+pub trait Jobs: Send + Sync {
+    /// Adds a job, ahead of all that waits.
+    fn job(&self, job: Job);
+}
+
+impl<W: Rows + Send> Jobs for Queue<W> {
+    fn job(&self, job: Job) {
+        let mut line = self.lock();
+        line.jobs.push(job);
+        self.wake(line);
     }
 }

@@ -16,9 +16,10 @@ use std::{io, thread};
 
 use super::answer::{Ack, Refusal};
 use super::caller::{ApiKey, Caller};
+use super::journal::{Between, Flusher, Frame, Journal, Scribe, recover};
 use super::org::Org;
 use super::plan::Plan;
-use super::queue::{Group, Job, Queue, Rows, Work};
+use super::queue::{Group, Job, Jobs, Queue, Rows, Work};
 use super::secret;
 use super::writer::{Clock, Committer, Counts, Grouping, Writer, run_job};
 use crate::database::{Connect, Database, DatabaseError, Value};
@@ -43,6 +44,8 @@ pub struct Parts {
     pub clock: Clock,
     /// Random bits.
     pub random: Box<dyn FnMut() -> u64 + Send>,
+    /// The journal, if requests are acknowledged by it or one was left behind.
+    pub journal: Option<Box<dyn Journal>>,
     /// Settings.
     pub settings: Settings,
 }
@@ -95,6 +98,9 @@ pub struct Service {
     pub(super) store: Arc<dyn Store>,
     pub(super) settings: Settings,
     pub(super) queue: Arc<Queue<Work>>,
+    /// The thread that changes the database; its jobs run between its transactions.
+    pub(super) changer: Arc<dyn Jobs>,
+    frames: Option<Arc<Queue<Frame>>>,
     pub(super) clock: Clock,
     desk: Arc<Queue<Never>>,
     callers: RwLock<HashMap<String, Entry>>,
@@ -125,7 +131,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Service {
     /// Brings the database up to date and starts the threads.
     pub fn start(parts: Parts) -> Result<Arc<Service>, DatabaseError> {
-        let Parts { store, connect, clock, mut random, settings } = parts;
+        let Parts { store, connect, clock, mut random, journal, settings } = parts;
         let mut first = connect.connect()?;
         super::schema::migrate(&mut *first)?;
         drop(first);
@@ -137,24 +143,43 @@ impl Service {
             let name = format!("{role}-{}", &name[..24]);
             Committer::new(Arc::clone(&connect), name, Arc::clone(&counts))
         };
-        let writer = Writer {
-            committer: committer("writer"),
-            queue: Arc::clone(&queue),
-            store: Arc::clone(&store),
-            clock: Arc::clone(&clock),
-            grouping: settings.grouping,
-            number: 0,
-            counts: Arc::clone(&counts),
+        let journal = match journal {
+            None => None,
+            Some(mut journal) => {
+                let (connect, counts) = (Arc::clone(&connect), Arc::clone(&counts));
+                let name = format!("journal-{}", &name[..24]);
+                let records = recover(&mut *journal, connect, counts, &name, clock())
+                    .map_err(DatabaseError::Refused)?;
+                tracing::info!("quota: {records} records were in the journal");
+                (settings.grouping.ack == Ack::Journal).then_some(journal)
+            }
         };
         let (desk_queue, mut desk_committer) = (Arc::clone(&desk), committer("desk"));
-        let threads = [
-            spawn("quota-writer", move || writer.run())?,
-            spawn("quota-desk", move || run_desk(&desk_queue, &mut desk_committer))?,
-        ];
+        let mut threads =
+            vec![spawn("quota-desk", move || run_desk(&desk_queue, &mut desk_committer))?];
+        let crew =
+            Crew { store: &store, clock: &clock, queue: &queue, grouping: settings.grouping };
+        let (changer, frames): (Arc<dyn Jobs>, _) = match journal {
+            None => {
+                let writer = crew.writer(committer("writer"));
+                threads.push(spawn("quota-writer", move || writer.run())?);
+                (Arc::clone(&queue) as _, None)
+            }
+            Some(journal) => {
+                let (flusher, scribe) =
+                    crew.journal(committer("journal"), committer("scribe"), journal);
+                let frames = Arc::clone(&flusher.frames);
+                threads.push(spawn("quota-journal", move || scribe.run())?);
+                threads.push(spawn("quota-writer", move || flusher.run())?);
+                (Arc::clone(&frames) as _, Some(frames))
+            }
+        };
         Ok(Arc::new(Service {
             store,
             settings,
             queue,
+            changer,
+            frames,
             clock,
             desk,
             callers: RwLock::default(),
@@ -163,7 +188,7 @@ impl Service {
             sessions: Mutex::default(),
             random: Mutex::new(random),
             counts,
-            threads: Mutex::new(threads.into()),
+            threads: Mutex::new(threads),
         }))
     }
 
@@ -176,6 +201,12 @@ impl Service {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
+    }
+
+    /// Whether more waits for the database than may wait.
+    pub(super) fn is_full(&self) -> bool {
+        let frames = self.frames.as_ref();
+        frames.is_some_and(|frames| frames.rows() >= self.settings.backlog_rows)
     }
 
     /// The time.
@@ -303,7 +334,7 @@ impl Service {
         then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
     ) {
         let service = Arc::clone(self);
-        self.queue.job(Box::new(move |database| {
+        self.changer.job(Box::new(move |database| {
             let read = |database: &mut dyn Database| {
                 let (period, _) = org.period(at_ms);
                 let sql = "SELECT used + adjusted FROM quota_counter \
@@ -317,6 +348,57 @@ impl Service {
             });
             then(result);
         }));
+    }
+}
+
+/// What the threads that store have in common.
+struct Crew<'a> {
+    store: &'a Arc<dyn Store>,
+    clock: &'a Clock,
+    queue: &'a Arc<Queue<Work>>,
+    grouping: Grouping,
+}
+
+impl Crew<'_> {
+    fn writer(&self, committer: Committer) -> Writer {
+        Writer {
+            counts: committer.counts(),
+            committer,
+            queue: Arc::clone(self.queue),
+            store: Arc::clone(self.store),
+            clock: Arc::clone(self.clock),
+            grouping: self.grouping,
+            number: 0,
+        }
+    }
+
+    fn journal(
+        &self,
+        committer: Committer,
+        looker: Committer,
+        journal: Box<dyn Journal>,
+    ) -> (Flusher, Scribe) {
+        let (frames, between) = (Arc::new(Queue::new(usize::MAX)), Arc::new(Between::default()));
+        let flusher = Flusher {
+            frames: Arc::clone(&frames),
+            committer,
+            store: Arc::clone(self.store),
+            clock: Arc::clone(self.clock),
+            rows_max: self.grouping.rows_max,
+            between: Arc::clone(&between),
+        };
+        let scribe = Scribe {
+            queue: Arc::clone(self.queue),
+            frames,
+            journal,
+            committer: looker,
+            store: Arc::clone(self.store),
+            clock: Arc::clone(self.clock),
+            grouping: self.grouping,
+            between,
+            number: 0,
+        };
+        (flusher, scribe)
     }
 }
 

@@ -57,6 +57,35 @@ impl Committer {
         Committer { connect, database: None, writer, counts }
     }
 
+    /// The SQL.
+    pub fn dialect(&self) -> crate::database::Dialect {
+        self.connect.dialect()
+    }
+
+    /// For metrics.
+    pub fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Whether the server ends.
+    pub fn is_ending(&self) -> bool {
+        self.counts.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// Does something with the connection, with a new one if the old one turns out to be broken.
+    pub fn once<T>(
+        &mut self,
+        run: &mut dyn FnMut(&mut dyn Database) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
+        for _ in 0..2 {
+            match self.database().and_then(&mut *run) {
+                Err(DatabaseError::Lost(_)) => self.database = None,
+                result => return result,
+            }
+        }
+        self.database().and_then(run)
+    }
+
     /// The connection, made if there is none.
     pub fn database(&mut self) -> Result<&mut dyn Database, DatabaseError> {
         if self.database.is_none() {
@@ -216,8 +245,13 @@ impl Writer {
         let Writer { committer, queue, store, clock, .. } = self;
         let mut meanwhile = || refuse_overdue(queue, &**store, clock());
         let dialect = committer.connect.dialect();
-        let statements =
-            Batch::statements(vec![(number, batch)], dialect, &committer.writer, now_ms);
+        let statements = Batch::statements(
+            vec![(number, batch)],
+            dialect,
+            &committer.writer,
+            number - 1,
+            now_ms,
+        );
         let done = committer.commit(&statements, number, &mut meanwhile);
         done.map_err(|error| (error, statements))
     }
