@@ -65,7 +65,8 @@ enum Command {
 
 /// A command's words as the table has them, for the hints of `forebay cli`.
 fn usage_of(name: &str) -> Option<String> {
-    let families = [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat();
+    let families =
+        [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat();
     let mut rows = families.iter().flat_map(|family| family.commands);
     rows.find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.usage.to_string())
 }

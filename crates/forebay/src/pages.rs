@@ -127,7 +127,8 @@ pub fn manual(program: Command) -> ExitCode {
 
 /// docs/commands.md.
 pub fn commands() -> String {
-    let families = [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat();
+    let families =
+        [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat();
     commands::introspect::markdown(&commands::registry::Registry::new(&families))
 }
 

@@ -103,7 +103,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
-    let families = [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat();
+    let families =
+        [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat();
     sql::register();
     let disk = Arc::new(persist::disk::RealDisk);
     let running = server::start::start(configuration, &families, disk, random_bits())
