@@ -106,6 +106,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let families =
         [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat();
     sql::register();
+    let dir = options.text(const { index_of("dir") });
+    sql::settings::settings().set_folder(std::path::Path::new(&dir));
     let disk = Arc::new(persist::disk::RealDisk);
     let running = server::start::start(configuration, &families, disk, random_bits())
         .map_err(|error| sys::error_text(&error))?;
