@@ -33,8 +33,8 @@ impl<'p> Pipeline<'p> {
 
 /// Runs several commands that have one key, the same, at once: all their replies, errors included,
 /// and their log records are its work. Returns how many it took, at least one; bit N is set if the
-/// Nth one failed. It may leave the client blocked: the replies of those it took and has not answered
-/// then come together.
+/// Nth one failed. It may leave the client blocked: the replies of those it took and has not
+/// answered then come together.
 pub type RunMany = fn(&mut Context<'_>, &Pipeline<'_>) -> (usize, u64);
 
 /// A command's properties, as bits.

@@ -18,13 +18,12 @@ use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
-use crate::command::{
-    ALL_KEYS, ATOMIC, BLOCKING, Pipeline, SCRIPT, TRANSACTION, VISITS_ALL, WRITE,
-};
+use crate::command::{ALL_KEYS, ATOMIC, BLOCKING, SCRIPT, TRANSACTION, VISITS_ALL, WRITE};
 use crate::context::{Blocked, Context, Deliver, Host, Session, Wake};
 use crate::error::Error;
 use crate::log::Records;
 use crate::registry::{Entry, Registry, each_key};
+use crate::together::run_atomic;
 
 /// What all threads share.
 pub struct Core {
@@ -35,7 +34,7 @@ pub struct Core {
 }
 
 /// The locks that a command needs.
-enum Locks {
+pub(crate) enum Locks {
     One(usize),
     Set(ShardSet),
 }
@@ -54,7 +53,7 @@ struct Task {
 pub const BACKGROUND: usize = usize::MAX;
 
 /// Commands of a pipeline that are run under one taking of locks, at most.
-const BATCH: usize = 63;
+pub(crate) const BATCH: usize = 63;
 /// The same where other threads may wait for those locks.
 const BATCH_SHARED: usize = 16;
 
@@ -139,7 +138,7 @@ impl<'a> Turn<'a> {
         Locks::Set(set)
     }
 
-    fn keys(&mut self, locks: &Locks) -> Keys<'a> {
+    pub(crate) fn keys(&mut self, locks: &Locks) -> Keys<'a> {
         let space = &self.core.space;
         let held = match locks {
             Locks::One(shard) => space.lock_one(*shard),
@@ -188,7 +187,12 @@ impl<'a> Turn<'a> {
     }
 
     /// What is left to do for a command once its own locks are given back.
-    fn after(&mut self, session: &mut Session, out: &mut Writer, deferred: Vec<(usize, Vec<u8>)>) {
+    pub(crate) fn after(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        deferred: Vec<(usize, Vec<u8>)>,
+    ) {
         if !deferred.is_empty() {
             self.serve_deferred(session, out, deferred);
         }
@@ -251,75 +255,6 @@ impl<'a> Turn<'a> {
             self.run(session, out, requests.command(first, input));
         }
         ran.max(1)
-    }
-
-    /// Runs commands from `first` on that have one key, the same, and one function for all of them
-    /// together; returns how many.
-    fn run_alike(
-        &mut self,
-        session: &mut Session,
-        out: &mut Writer,
-        requests: &Requests,
-        input: &[u8],
-        first: usize,
-    ) -> usize {
-        let core = self.core;
-        let head = requests.command(first, input);
-        let Ok(entry) = core.registry.find(head) else { return 0 };
-        let group = entry.group;
-        let Some(run_many) = entry.command.run_many else { return 0 };
-        if session.multi.is_some()
-            || requests.len() - first < 2
-            || !has_one_key(entry, head)
-            || !self.host.allows_batch(session)
-        {
-            return 0;
-        }
-        let mut entries = [entry; BATCH];
-        let mut count = 1;
-        while count < BATCH && first + count < requests.len() {
-            let args = requests.command(first + count, input);
-            let Ok(entry) = core.registry.find(args) else { break };
-            let is_alike = entry.group == group && entry.command.run_many.is_some();
-            if !is_alike || args.word(1) != head.word(1) || !has_one_key(entry, args) {
-                break;
-            }
-            entries[count] = entry;
-            count += 1;
-        }
-        if count < 2 {
-            return 0;
-        }
-        let keys = self.keys(&Locks::One(shard_of(hash(head.word(1)))));
-        let mut cx = Context::new(keys, out, session, &mut *self.host, core, entry);
-        cx.keys.select(cx.session.db);
-        cx.keys.touch = !cx.session.no_touch;
-        let entries = &entries[..count];
-        let (count, failed) = run_many(&mut cx, &Pipeline { entries, requests, input, first });
-        cx.host.batch_ran(cx.session, &entries[..count], failed);
-        let deferred = finish(cx);
-        self.after(session, out, deferred);
-        count
-    }
-
-    /// Runs something for a key in the client's place, with its shard locked, as a command would:
-    /// what it changes is logged and announced, and wakes whom it makes ready.
-    pub fn with_keys(
-        &mut self,
-        session: &mut Session,
-        out: &mut Writer,
-        keys: &[&[u8]],
-        run: impl FnOnce(&mut Context<'_>),
-    ) {
-        let mut set = ShardSet::default();
-        keys.iter().for_each(|key| set.add(shard_of(hash(key))));
-        let keys = self.keys(&Locks::Set(set));
-        let (core, host) = (self.core, &mut *self.host);
-        let mut cx = Context::new(keys, out, session, host, core, &core.registry.entries()[0]);
-        cx.keys.select(cx.session.db);
-        run(&mut cx);
-        let deferred = finish(cx);
-        self.after(session, out, deferred);
     }
 
     /// Runs commands from `first` on as long as each has one key and nothing special about it;
@@ -550,12 +485,6 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Whether the first word of a call is its only key.
-fn has_one_key(entry: &Entry, args: Args<'_>) -> bool {
-    let mut count = 0;
-    entry.one_key || each_key(&entry.command, args, |_, _| count += 1).is_ok() && count == 1
-}
-
 /// Fetches the fields and members that a batch's commands look up in large collections: first the
 /// places in their tables, then themselves.
 fn prefetch_elements<'i>(keys: &Keys<'_>, entries: &[&Entry], command: impl Fn(usize) -> Args<'i>) {
@@ -583,39 +512,6 @@ fn prefetch_elements<'i>(keys: &Keys<'_>, entries: &[&Entry], command: impl Fn(u
     for (value, element_hash) in found.into_iter().flatten() {
         value.prefetch_element(element_hash);
     }
-}
-
-/// Runs the commands of a transaction that is all or nothing: the first error undoes it.
-fn run_atomic<'a>(cx: &mut Context<'a>, queue: &[(usize, OwnedArgs)]) {
-    let (core, start, log, db) = (cx.core, cx.out.bytes().len(), cx.log.mark(), cx.session.db);
-    cx.out.array(queue.len());
-    cx.keys.record();
-    let mut failed = false;
-    for (index, owned) in queue {
-        let reply = cx.out.bytes().len();
-        failed = call(cx, &core.registry.entries()[*index], owned.args());
-        if failed {
-            let text = String::from_utf8_lossy(&cx.out.bytes()[reply + 1..]).trim().to_string();
-            cx.out.truncate(start);
-            cx.out.error(&format!("EXECABORT Transaction undone because of: {text}"));
-            break;
-        }
-    }
-    let mut unit = std::mem::take(&mut cx.session.unit);
-    let refused = unit.iter_mut().find_map(|participant| participant.prepare().err());
-    if let (Some(text), false) = (&refused, failed) {
-        cx.out.truncate(start);
-        cx.out.error(&format!("EXECABORT Transaction undone because of: {text}"));
-    }
-    let keep = !failed && refused.is_none();
-    if keep {
-        cx.keys.keep_changes();
-    } else {
-        cx.keys.undo();
-        cx.log.back_to(log);
-        cx.session.db = db;
-    }
-    unit.into_iter().for_each(|participant| participant.end(keep));
 }
 
 /// Runs one command under the locks it needs, between the host's calls; true if it failed.
@@ -668,7 +564,7 @@ fn expire_sources(cx: &mut Context<'_>, entry: &Entry, args: Args<'_>) {
 
 /// Serves whom the command made ready, gives the locks back, acts on the effects. Returns the keys
 /// that could not be served under these locks.
-fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
+pub(crate) fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
     let mut deferred = Vec::new();
     if !cx.keys.effects.ready.is_empty() {
         serve(&mut cx, &mut deferred);

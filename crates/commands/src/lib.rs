@@ -36,6 +36,7 @@ pub mod sort;
 pub mod stream;
 pub mod string;
 pub mod testing;
+mod together;
 pub mod transactions;
 pub mod widen;
 pub mod words;

@@ -112,6 +112,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let _ = server::scripting::HOOKS.set(hooks);
     let families = crate::families::families();
     sql::register();
+    let dir = options.text(const { index_of("dir") });
+    sql::settings::settings().set_folder(std::path::Path::new(&dir));
     let disk = Arc::new(persist::disk::RealDisk);
     let running = server::start::start(configuration, &families, disk, random_bits())
         .map_err(|error| sys::error_text(&error))?;

@@ -39,6 +39,8 @@ pub struct Part {
     pub verb: Verb,
     /// What the last run showed it to be: too long for where it arrived.
     pub is_long: bool,
+    /// How often it ran.
+    pub runs: u64,
     /// It may walk a whole table within one step of SQLite's machine.
     pub may_walk: bool,
 }
@@ -101,7 +103,8 @@ fn open(path: Option<&Path>) -> Result<rusqlite::Connection, SqlError> {
 }
 
 /// What every connection starts with.
-const SETTINGS: &str = "PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA trusted_schema=OFF; \
+const SETTINGS: &str = "PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; \
+     PRAGMA trusted_schema=OFF; \
      PRAGMA cell_size_check=ON;";
 /// What one in memory starts with, besides.
 const IN_MEMORY: &str = "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF;";
@@ -257,7 +260,7 @@ pub(crate) fn prepare(
         Verb::Change => false,
         _ => true,
     };
-    Ok((Some(Part { statement, verb, is_long: false, may_walk }), used))
+    Ok((Some(Part { statement, verb, is_long: false, runs: 0, may_walk }), used))
 }
 
 /// Prepares all statements of a text.

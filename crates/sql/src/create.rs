@@ -47,6 +47,17 @@ pub fn create_db(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if second(2) { create_v2(cx, args) } else { create_v1(cx, args) }
 }
 
+/// SQL.CREATE.
+pub fn create_native(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    if args.len() > 3 {
+        return Err(Error::SYNTAX);
+    }
+    if cx.keys.exists(args.word(1)) {
+        return Err(Error::text("BUSYKEY Target key name already exists."));
+    }
+    create(cx, args.word(1), args.get(2).unwrap_or_default(), Dialect::Native)
+}
+
 /// REDISQL.V1.CREATE_DB.
 pub fn create_v1(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let result = if !(2..=3).contains(&args.len()) {

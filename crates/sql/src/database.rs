@@ -113,6 +113,11 @@ impl Database {
         }
     }
 
+    /// Whether somebody uses the writing connection.
+    pub fn is_busy(&self) -> bool {
+        lock(&self.slot).is_none()
+    }
+
     /// Whether it is kept in a file.
     pub fn is_on_file(&self) -> bool {
         self.path.is_some()

@@ -1,8 +1,8 @@
 //! What would be another thing each time: random() and the time, the same again when a command is
 //! run once more from the log.
 //!
-//! **Invariant:** all that a command's SQL sees of chance follows from one seed, drawn when it first
-//! asks. A command that asked for neither chance nor time is logged as it came.
+//! **Invariant:** all that a command's SQL sees of chance follows from one seed, drawn when it
+//! first asks. A command that asked for neither chance nor time is logged as it came.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -43,7 +43,7 @@ pub fn seen() -> Option<Seen> {
 /// The next random number: splitmix64.
 pub fn random() -> u64 {
     if SEED.get().is_none() {
-        let seed = RandomState::new().hash_one(clock::now_ms()).max(1);
+        let seed = (RandomState::new().hash_one(clock::now_ms()) >> 1).max(1);
         SEED.set(Some(seed));
         STATE.set(seed);
     }

@@ -17,6 +17,7 @@ pub mod frozen;
 pub mod guard;
 pub mod image;
 pub mod lexer;
+pub mod native;
 pub mod perform;
 pub mod plan;
 pub mod queue;
@@ -33,7 +34,11 @@ pub mod v2;
 /// The families of this crate.
 pub const FAMILIES: &[commands::command::Family] = &[table::FAMILY];
 
-/// Makes databases known to who reads files of data.
+/// Makes databases known to who reads files of data, and SQLite ready: to be called before anybody
+/// else uses it.
 pub fn register() {
+    if let Err(error) = raw::clock::register() {
+        tracing::error!("no SQL: {error}");
+    }
     keyspace::types::foreign::register(database::TYPE_NAME, serve::load);
 }

@@ -7,7 +7,8 @@ use crate::error::Failure;
 use crate::image;
 use crate::plan::{Action, Dialect, Plan, Rule};
 use crate::reply::{Answer, Bounds, Fields, Shape};
-use crate::run::Place;
+use crate::run::{Place, Request, Source, Values};
+use crate::settings::settings;
 
 /// What a plan's work leaves to its caller.
 #[derive(Debug, Default)]
@@ -73,6 +74,16 @@ pub fn perform(
             Ok(Outcome { wrote: true, ..Outcome::default() })
         }
         Action::Tell { name } => tell(connection, name, out),
+        Action::Explain { text } => explain(connection, text, out, place),
+        Action::Stats => {
+            stats(connection, out);
+            Ok(Outcome::default())
+        }
+        Action::Save { path } => {
+            save(connection, path, place)?;
+            out.ok();
+            Ok(Outcome::default())
+        }
         Action::Copy { .. } => {
             let Some(image) = image else { return Err(Failure::TooLong) };
             copy(connection, image)?;
@@ -80,6 +91,58 @@ pub fn perform(
             Ok(Outcome { wrote: true, ..Outcome::default() })
         }
     }
+}
+
+/// How SQLite would run a statement: rows of EXPLAIN QUERY PLAN.
+fn explain(
+    connection: &mut Connection,
+    text: &[u8],
+    out: &mut Writer,
+    place: Place,
+) -> Result<Outcome, Failure> {
+    let text = [b"EXPLAIN QUERY PLAN ", text].concat();
+    let request = Request { source: Source::Text(&text), values: Values::None, reads: true };
+    let mut answer = Answer::new(out, Shape::Native, BOUNDS);
+    let done = connection.execute(&request, &mut answer, place)?;
+    answer.finish(done.counts);
+    Ok(Outcome::default())
+}
+
+/// Kept statements with how often they ran and how many steps they took.
+fn stats(connection: &Connection, out: &mut Writer) {
+    let named = connection.named.iter().map(|(name, named)| (Some(name), &named.script));
+    let cached = connection.cached.values().map(|script| (None, script));
+    let all: Vec<_> = named.chain(cached).collect();
+    out.array(all.iter().map(|(_, script)| script.parts.len()).sum());
+    for (name, script) in all {
+        for part in &script.parts {
+            out.map(4);
+            out.text("name");
+            match name {
+                Some(name) => out.bulk(name),
+                None => out.null(),
+            }
+            out.text("sql");
+            out.bulk(part.statement.text());
+            out.text("runs");
+            out.int(part.runs as i64);
+            out.text("steps");
+            out.int(part.statement.steps());
+        }
+    }
+}
+
+/// Writes a copy of the database into a file, whole or not at all.
+fn save(connection: &Connection, path: &[u8], place: Place) -> Result<(), Failure> {
+    let file = settings().file(path).map_err(Failure::refused)?;
+    let Some(file) = file else { return Err(Failure::refused("ERR a file is needed")) };
+    if place == Place::Here || place == Place::Group {
+        return Err(Failure::TooLong);
+    }
+    let bytes = connection.handle.serialize()?;
+    let part = file.with_extension("part");
+    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, &file));
+    written.map_err(|error| Failure::Refused(format!("ERR the file cannot be written: {error}")))
 }
 
 fn store(

@@ -61,6 +61,18 @@ pub enum Action<'a> {
         /// Its name.
         name: Option<&'a [u8]>,
     },
+    /// Tell how a statement would run.
+    Explain {
+        /// Its text.
+        text: &'a [u8],
+    },
+    /// Tell how often the kept statements ran, and how long.
+    Stats,
+    /// Write a copy into a file.
+    Save {
+        /// Where.
+        path: &'a [u8],
+    },
     /// Become a copy of another database.
     Copy {
         /// Its key.

@@ -61,26 +61,56 @@ pub enum Values<'a> {
     Words(Args<'a>),
     /// The same, but missing ones are NULL.
     Padded(Args<'a>),
-    /// As they are, by position.
-    Cells(&'a [Cell<'a>]),
+    /// The same, but missing ones are NULL, and SQLite says so if there are too many.
+    Given(Args<'a>),
+    /// Each of the type that its letter says.
+    Typed(&'a [u8], Args<'a>),
+    /// Names with their values.
+    Named(Args<'a>),
+    /// So many words for each run, by their looks or of the types that the letters say.
+    Rows {
+        /// One letter for each value, or none.
+        letters: &'a [u8],
+        /// Words of one run.
+        width: usize,
+        /// All words.
+        words: Args<'a>,
+    },
 }
 
 impl Values<'_> {
     fn len(&self) -> usize {
         match self {
             Values::None => 0,
-            Values::Words(words) | Values::Padded(words) => words.len(),
-            Values::Cells(cells) => cells.len(),
+            Values::Words(words) | Values::Padded(words) | Values::Given(words) => words.len(),
+            Values::Typed(letters, _) => letters.len(),
+            Values::Named(words) => words.len() / 2,
+            Values::Rows { letters: b"", width, .. } => *width,
+            Values::Rows { letters, .. } => letters.len(),
         }
     }
 
-    fn cell(&self, index: usize) -> Cell<'_> {
+    /// How often the statement is run.
+    fn runs(&self) -> usize {
+        match self {
+            Values::Rows { width, words, .. } => words.len() / width,
+            _ => 1,
+        }
+    }
+
+    /// A value of one of the runs.
+    fn cell(&self, run: usize, index: usize) -> Cell<'_> {
         match self {
             Values::None => Cell::Null,
-            Values::Words(words) | Values::Padded(words) => {
+            Values::Words(words) | Values::Padded(words) | Values::Given(words) => {
                 words.get(index).map_or(Cell::Null, typed)
             }
-            Values::Cells(cells) => cells.get(index).copied().unwrap_or(Cell::Null),
+            Values::Typed(letters, words) => lettered(letters, *words, index),
+            Values::Rows { letters: b"", width, words } => typed(words.word(run * width + index)),
+            Values::Rows { letters, width, words } => {
+                lettered(letters, words.from(run * width), index)
+            }
+            Values::Named(_) => Cell::Null,
         }
     }
 
@@ -89,7 +119,9 @@ impl Values<'_> {
         match self {
             Values::Words(words) if words.len() != parameters => Err(Failure::refused(MISUSE)),
             Values::Padded(words) if words.len() > parameters => Err(Failure::refused(MISUSE)),
-            Values::Cells(cells) if cells.len() > parameters => {
+            Values::Given(_) | Values::Typed(..) | Values::Rows { .. }
+                if self.len() > parameters =>
+            {
                 Err(SqlError::new(rusqlite::ffi::SQLITE_RANGE, RANGE.to_string()).into())
             }
             _ => Ok(()),
@@ -122,6 +154,37 @@ pub fn typed(word: &[u8]) -> Cell<'_> {
         _ if word.contains(&0) || std::str::from_utf8(word).is_err() => Cell::Blob(word),
         _ => Cell::Text(word),
     }
+}
+
+/// The value at `index` of the type that its letter says; NULL takes no word.
+fn lettered<'a>(letters: &[u8], words: Args<'a>, index: usize) -> Cell<'a> {
+    let before = letters[..index].iter().filter(|letter| **letter != b'n').count();
+    let word = || words.get(before).unwrap_or_default();
+    match letters[index] {
+        b'i' => integer(word()).map_or(Cell::Null, Cell::Int),
+        b'r' => resp::number::double(word()).map_or(Cell::Null, Cell::Real),
+        b't' => Cell::Text(word()),
+        b'b' => Cell::Blob(word()),
+        _ => Cell::Null,
+    }
+}
+
+/// The values of a statement's parameters by their names.
+fn by_name<'a>(statement: &Statement, words: Args<'a>) -> Result<Vec<Cell<'a>>, Failure> {
+    let mut cells = vec![Cell::Null; statement.parameters()];
+    for pair in (0..words.len()).step_by(2) {
+        let wanted = words.word(pair);
+        let is_it = |index: &usize| {
+            let name = statement.parameter_name(index + 1).unwrap_or_default();
+            name == wanted || name.get(1..) == Some(wanted)
+        };
+        let Some(index) = (0..cells.len()).find(is_it) else {
+            let name = String::from_utf8_lossy(wanted);
+            return Err(Failure::Refused(format!("ERR no parameter is called {name}")));
+        };
+        cells[index] = typed(words.word(pair + 1));
+    }
+    Ok(cells)
 }
 
 /// What a command asks to be run.
@@ -201,14 +264,26 @@ impl Runner<'_, '_, '_> {
         }
         let values = &self.request.values;
         let bound = values.len().min(part.statement.parameters());
-        let cells = (0..bound).map(|index| values.cell(index));
         let before = if self.place == Place::Here { 0 } else { part.statement.steps() };
-        let result = if is_last {
-            let answer = &mut *self.answer;
-            part.statement.run(cells, |row: &Statement| answer.row(row))
-        } else {
-            part.statement.run(cells, |_| Ok::<_, Failure>(true))
+        let named = match values {
+            Values::Named(words) => by_name(&part.statement, *words)?,
+            _ => Vec::new(),
         };
+        let answer = &mut *self.answer;
+        let mut row = |row: &Statement| if is_last { answer.row(row) } else { Ok(true) };
+        let mut result = Ok(());
+        if !named.is_empty() {
+            result = part.statement.run(named.into_iter(), &mut row);
+        } else {
+            for run in 0..values.runs() {
+                let cells = (0..bound).map(|index| values.cell(run, index));
+                result = part.statement.run(cells, &mut row);
+                if result.is_err() {
+                    break;
+                }
+            }
+        }
+        part.runs += 1;
         if let Err(failure) = result {
             part.is_long |= self.place == Place::Here && is_interrupt(&failure);
             return Err(failure);
@@ -291,7 +366,8 @@ impl Connection {
         place: Place,
     ) -> Result<Done, Failure> {
         let (ticks, time_ms) = match place {
-            Place::Here => (TICKS_HERE, None),
+            // Rows in bulk cost the client as much as they cost here.
+            Place::Here => (TICKS_HERE + request.values.runs() as i64 / 8, None),
             Place::Group => (TICKS_GROUP, None),
             Place::Thread(ms) | Place::Unit(ms) => (i64::MAX, Some(ms)),
         };
@@ -373,7 +449,9 @@ impl Connection {
         if let Some(script) = script {
             script.used = self.uses;
             request.values.check(script.parameters)?;
-            if let [part] = &mut script.parts[..] {
+            if let [part] = &mut script.parts[..]
+                && request.values.runs() == 1
+            {
                 runner.part(part, true, true)?;
                 return Ok(runner.wrote);
             }

@@ -67,7 +67,7 @@ impl Settings {
         };
         let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
         let parts = relative.components().filter(|part| *part != Component::CurDir);
-        if relative.as_os_str().is_empty() || !parts.clone().all(is_plain) {
+        if parts.clone().count() == 0 || !parts.clone().all(is_plain) {
             return Err(OUTSIDE);
         }
         let mut whole = folder.clone();

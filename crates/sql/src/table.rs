@@ -1,11 +1,11 @@
 //! The command table: every name of every dialect, each with how its words are read.
 
 use commands::command::{
-    ADMIN, ATOMIC, Command, DENY_OOM, Family, Group, KeySpec, READONLY, RO, RW, WRITE, after, at,
-    first,
+    ADMIN, ATOMIC, Command, DENY_OOM, FAST, Family, Group, KeySpec, READONLY, RO, RW, WRITE, after,
+    at, first,
 };
 
-use crate::{create, serve, v1, v2};
+use crate::{create, native, serve, v1, v2};
 
 /// Changes a database.
 const CHANGES: Command = Command {
@@ -38,6 +38,13 @@ const CREATES: Command =
     Command { run_many: None, flags: WRITE.with(DENY_OOM), complexity: "O(1)", ..CHANGES };
 
 const TELLS: Command = Command { flags: READONLY, arity_override: -1, ..Command::DEFAULT };
+
+/// What the second dialect's EXEC and QUERY are told.
+const WORDS: &str = "db <COMMAND sql | STATEMENT name> [NOW] [READ_ONLY] [INTO stream] \
+     [NO_HEADER] [ARGS arg ...]";
+/// What SQL.EXEC is told.
+const VALUES: &str = "db sql [READONLY] [VALUES value ... | TYPED types value ... | \
+     NAMED name value ...]";
 
 /// The family.
 pub const FAMILY: Family = Family { group: Group::Sql, commands: COMMANDS };
@@ -378,7 +385,7 @@ pub const COMMANDS: &[Command] = &[
         name: "REDISQL.V2.EXEC",
         extra: Some(&v2::EXEC),
         keys: &[first(RW), after("INTO", 2, RW)],
-        usage: "db <COMMAND sql | STATEMENT name> [NOW] [READ_ONLY] [INTO stream] [NO_HEADER] [ARGS arg ...]",
+        usage: WORDS,
         summary: "Runs SQL or a named statement.",
         ..CHANGES
     },
@@ -386,7 +393,7 @@ pub const COMMANDS: &[Command] = &[
         name: "REDISQL.V2.QUERY",
         extra: Some(&v2::QUERY),
         keys: &[first(RO), after("INTO", 2, RW)],
-        usage: "db <COMMAND sql | STATEMENT name> [NOW] [READ_ONLY] [INTO stream] [NO_HEADER] [ARGS arg ...]",
+        usage: WORDS,
         summary: "Runs SQL or a named statement that only reads.",
         ..READS
     },
@@ -422,7 +429,7 @@ pub const COMMANDS: &[Command] = &[
         name: "ZEESQL.EXEC",
         extra: Some(&v2::ZEE_EXEC),
         keys: &[first(RW), after("INTO", 2, RW)],
-        usage: "db <COMMAND sql | STATEMENT name> [NOW] [READ_ONLY] [INTO stream] [NO_HEADER] [ARGS arg ...]",
+        usage: WORDS,
         summary: "Runs SQL or a named statement.",
         ..CHANGES
     },
@@ -430,7 +437,7 @@ pub const COMMANDS: &[Command] = &[
         name: "ZEESQL.QUERY",
         extra: Some(&v2::ZEE_QUERY),
         keys: &[first(RO), after("INTO", 2, RW)],
-        usage: "db <COMMAND sql | STATEMENT name> [NOW] [READ_ONLY] [INTO stream] [NO_HEADER] [ARGS arg ...]",
+        usage: WORDS,
         summary: "Runs SQL or a named statement that only reads.",
         ..READS
     },
@@ -475,7 +482,7 @@ pub const COMMANDS: &[Command] = &[
         name: "ZEESQL.V2.EXEC",
         extra: Some(&v2::ZEE_EXEC),
         keys: &[first(RW), after("INTO", 2, RW)],
-        usage: "db <COMMAND sql | STATEMENT name> [NOW] [READ_ONLY] [INTO stream] [NO_HEADER] [ARGS arg ...]",
+        usage: WORDS,
         summary: "Runs SQL or a named statement.",
         ..CHANGES
     },
@@ -483,7 +490,7 @@ pub const COMMANDS: &[Command] = &[
         name: "ZEESQL.V2.QUERY",
         extra: Some(&v2::ZEE_QUERY),
         keys: &[first(RO), after("INTO", 2, RW)],
-        usage: "db <COMMAND sql | STATEMENT name> [NOW] [READ_ONLY] [INTO stream] [NO_HEADER] [ARGS arg ...]",
+        usage: WORDS,
         summary: "Runs SQL or a named statement that only reads.",
         ..READS
     },
@@ -617,5 +624,82 @@ pub const COMMANDS: &[Command] = &[
         usage: "db sequence now-ms seed command [arg ...]",
         summary: "Does again what the log says.",
         ..CHANGES
+    },
+    Command {
+        name: "SQL.CREATE",
+        run: create::create_native,
+        usage: "db [path]",
+        summary: "Makes a database, in memory or on file.",
+        ..CREATES
+    },
+    Command {
+        name: "SQL.EXEC",
+        extra: Some(&native::EXEC),
+        usage: VALUES,
+        arity_override: -3,
+        summary: "Runs SQL with typed values, and answers rows under names and types.",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.QUERY",
+        extra: Some(&native::QUERY),
+        usage: "db sql [VALUES value ... | TYPED types value ... | NAMED name value ...]",
+        arity_override: -3,
+        summary: "Runs SQL that only reads, as SQL.EXEC.",
+        ..READS
+    },
+    Command {
+        name: "SQL.CALL",
+        extra: Some(&native::CALL),
+        usage: "db name [VALUES value ... | TYPED types value ... | NAMED name value ...]",
+        arity_override: -3,
+        summary: "Runs a named statement, as SQL.EXEC.",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.BATCH",
+        extra: Some(&native::BATCH),
+        usage: "db sql <width | TYPED types> value [value ...]",
+        arity_override: -5,
+        summary: "Runs a statement once for each row of values, all or nothing.",
+        complexity: "O(N), N = rows",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.EXPLAIN",
+        extra: Some(&native::EXPLAIN),
+        usage: "db sql",
+        arity_override: 3,
+        summary: "Tells how SQLite would run a statement.",
+        ..READS
+    },
+    Command {
+        name: "SQL.STATS",
+        extra: Some(&native::STATS),
+        usage: "db",
+        arity_override: 2,
+        summary: "Tells how often the kept statements ran, and in how many steps.",
+        complexity: "O(N), N = kept statements",
+        ..READS
+    },
+    Command {
+        name: "SQL.SAVE",
+        extra: Some(&native::SAVE),
+        usage: "db file",
+        arity_override: 3,
+        summary: "Writes a copy of a database into a file.",
+        complexity: "O(N), N = bytes",
+        ..READS
+    },
+    Command {
+        name: "SQL.CANCEL",
+        run: native::cancel,
+        run_many: None,
+        usage: "db",
+        arity_override: 2,
+        summary: "Stops what runs on a database now.",
+        complexity: "O(1)",
+        flags: READONLY.with(FAST),
+        ..READS
     },
 ];

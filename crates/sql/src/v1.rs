@@ -1,5 +1,6 @@
-//! RediSQL's first dialect: REDISQL.* and REDISQL.V1.*, each with `.NOW`, which means the same here:
-//! whether a command runs where it arrives or on its database's thread is not the client's burden.
+//! RediSQL's first dialect: REDISQL.* and REDISQL.V1.*, each with `.NOW`, which means the same
+//! here: whether a command runs where it arrives or on its database's thread is not the client's
+//! burden.
 //!
 //! Formats: RediSQL, `doc/docs/references.md` and the tests of release 1.1.2. EXEC and QUERY
 //! without a version speak the second dialect if their third word is COMMAND or STATEMENT.

@@ -59,7 +59,11 @@ extern "C" fn current_days(_: *mut ffi::sqlite3_vfs, to: *mut f64) -> c_int {
 pub fn register() -> Result<(), String> {
     static DONE: OnceLock<Result<(), String>> = OnceLock::new();
     let register = || {
-        super::memory::install().map_err(|code| format!("SQLite refuses the allocator: {code}"))?;
+        // Where somebody has used SQLite before, its memory is the system's: it works as well, but
+        // is not in `used_memory`.
+        if let Err(code) = super::memory::install() {
+            tracing::warn!("SQLite keeps its own allocator: {code}");
+        }
         // SAFETY: the system's own file layer lives for ever; its copy is leaked, so that it does,
         // too, and is complete before it is registered.
         unsafe {
