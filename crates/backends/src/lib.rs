@@ -1,4 +1,5 @@
 //! What the services stand on: implementations of their traits `Store` and `Database`. No rule of
 //! any service is in here.
 
+pub mod embedded;
 pub mod sqlite;

@@ -21,6 +21,7 @@ pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
 pub mod lcs;
+pub mod limits;
 pub mod list;
 pub mod log;
 pub mod long_double;
@@ -58,4 +59,5 @@ pub const FAMILIES: &[Family] = &[
     introspect::FAMILY,
     bitmap::FAMILY,
     transactions::FAMILY,
+    limits::FAMILY,
 ];

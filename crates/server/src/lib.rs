@@ -12,6 +12,7 @@ pub mod families;
 mod held;
 pub mod histogram;
 pub mod hub;
+pub mod inner;
 pub mod listener;
 pub mod message;
 pub mod monitor;

@@ -14,6 +14,7 @@ use mio::Poll;
 use persist::disk::Disk;
 
 use crate::conf_file::Configuration;
+use crate::inner::INNER_CLIENTS;
 use crate::listener::Listeners;
 use crate::message::Mailbox;
 use crate::options::{Options, index_of};
@@ -114,7 +115,8 @@ pub fn start(
     for (from, to) in &renames {
         registry.rename(from, to).map_err(io::Error::other)?;
     }
-    let core = Core { space: Keyspace::new(databases, threads).with_loaders(LOADERS), registry };
+    let space = Keyspace::new(databases, threads + INNER_CLIENTS).with_loaders(LOADERS);
+    let core = Core { space, registry };
     let (sender, garbage) = mpsc::channel();
     let freeing = Arc::new(Freeing::default());
     let shared = Arc::new(Shared::new(Parts {

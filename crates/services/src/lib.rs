@@ -9,3 +9,4 @@ pub mod database;
 pub mod quota;
 pub mod saga;
 pub mod store;
+pub mod testing;

@@ -140,13 +140,15 @@ impl Usage {
     }
 }
 
-/// Milliseconds spent, for the Server-Timing header.
+/// An answer to ingest.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     /// The status over HTTP: 200 where the database has it, 202 where the journal has it.
     pub status: u16,
     /// JSON.
     pub body: String,
+    /// Records stored by it.
+    pub accepted: i64,
     /// Whether it is the answer to an earlier request of the same idempotency key.
     pub is_replay: bool,
     /// For the RateLimit headers.

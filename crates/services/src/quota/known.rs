@@ -112,7 +112,8 @@ impl Known {
             let (status, body) = (*status, body.clone());
             release(work, store, now_ms, |_| true);
             let usage = Some(work.usage.clone());
-            let answer = Answer { status, body, is_replay: true, usage: usage.clone() };
+            let answer =
+                Answer { status, body, accepted: 0, is_replay: true, usage: usage.clone() };
             return if is_same { Ok(answer) } else { Err((Refusal::OtherContent, usage)) };
         }
         for item in &mut work.items {
@@ -190,7 +191,8 @@ fn conclude(work: &mut Work, ack: Ack, batch: &mut Batch) -> Outcome {
         let at_ms = work.received_ms;
         batch.kept.push(Kept { org, idempotency, status, answer, at_ms });
     }
-    Ok(Answer { status, body, is_replay: false, usage: Some(usage) })
+    let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count() as i64;
+    Ok(Answer { status, body, accepted, is_replay: false, usage: Some(usage) })
 }
 
 fn refusal(verdicts: &[Verdict], work: &Work) -> Refusal {

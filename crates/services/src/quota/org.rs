@@ -273,3 +273,113 @@ impl Org {
         std::mem::take(&mut self.lock().denied)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::period::from_rfc3339;
+    use super::*;
+    use crate::testing::MemoryStore;
+
+    fn org(plan: &str) -> Org {
+        Org::new("acme", serde_json::from_str(plan).expect("a plan")).expect("it makes sense")
+    }
+
+    fn ms(text: &str) -> i64 {
+        from_rfc3339(text).expect("a moment")
+    }
+
+    /// Reserves records of these costs; which were charged, and where the counter stands.
+    fn ask(org: &Org, store: &MemoryStore, now: i64, costs: &[i64]) -> (Vec<bool>, i64) {
+        let cost = |(index, cost): (usize, &i64)| Cost { index, cost: *cost, is_charged: false };
+        let mut costs: Vec<Cost> = costs.iter().enumerate().map(cost).collect();
+        let mut standing = org.reserve(store, now, now, &mut costs);
+        if standing == Err(NotCharged::Missing) {
+            org.load(store, now, 0, now).expect("memory answers");
+            standing = org.reserve(store, now, now, &mut costs);
+        }
+        let standing = standing.expect("it is loaded");
+        (costs.iter().map(|cost| cost.is_charged).collect(), standing.used)
+    }
+
+    #[test]
+    fn the_limit_is_reached_exactly() {
+        let (org, store) = (org(r#"{"limit": 10}"#), MemoryStore::default());
+        let now = ms("2026-11-20T00:00:00Z");
+        assert_eq!(ask(&org, &store, now, &[4]), (vec![true], 4));
+        // What fits is taken, in order; a record that does not fit does not stop smaller ones.
+        assert_eq!(ask(&org, &store, now, &[5, 2, 1, 1]), (vec![true, false, true, false], 10));
+        assert_eq!(ask(&org, &store, now, &[1]), (vec![false], 10));
+        assert_eq!(ask(&org, &store, now, &[0]), (vec![true], 10));
+    }
+
+    #[test]
+    fn racing_clients_admit_the_limit() {
+        let (org, store) = (org(r#"{"limit": 1000}"#), MemoryStore::default());
+        let now = ms("2026-11-20T00:00:00Z");
+        org.load(&store, now, 0, now).expect("memory answers");
+        let admitted: usize = std::thread::scope(|scope| {
+            let race = || (0..200).filter(|_| ask(&org, &store, now, &[1]).0[0]).count();
+            let racers: Vec<_> = (0..8).map(|_| scope.spawn(race)).collect();
+            racers.into_iter().map(|racer| racer.join().expect("it does not panic")).sum()
+        });
+        assert_eq!(admitted, 1000);
+    }
+
+    #[test]
+    fn what_is_released_can_be_used_again() {
+        let (org, store) = (org(r#"{"limit": 2}"#), MemoryStore::default());
+        let now = ms("2026-11-20T00:00:00Z");
+        let start = ms("2026-11-01T00:00:00Z");
+        assert_eq!(ask(&org, &store, now, &[1, 1, 1]).0, [true, true, false]);
+        org.release(&store, start, 1, now).expect("memory answers");
+        assert_eq!(ask(&org, &store, now, &[1, 1]).0, [true, false]);
+        org.settle(start, 1);
+        assert_eq!(org.pending(start), 1);
+    }
+
+    #[test]
+    fn a_store_that_forgets_grants_nothing_twice() {
+        let (org, store) = (org(r#"{"limit": 5}"#), MemoryStore::default());
+        let now = ms("2026-11-20T00:00:00Z");
+        assert_eq!(ask(&org, &store, now, &[1, 1, 1]).1, 3);
+        org.settle(ms("2026-11-01T00:00:00Z"), 2);
+        store.clear();
+        // The database holds the two that were settled; one is on its way.
+        org.load(&store, now, 2, now).expect("memory answers");
+        assert_eq!(ask(&org, &store, now, &[1, 1, 1]), (vec![true, true, false], 5));
+    }
+
+    #[test]
+    fn each_period_has_its_counter() {
+        let (org, store) = (org(r#"{"limit": 1, "tz": "Europe/Rome"}"#), MemoryStore::default());
+        let (october, november) = (ms("2026-10-31T22:59:59Z"), ms("2026-10-31T23:00:00Z"));
+        assert_eq!(ask(&org, &store, october, &[1, 1]).0, [true, false]);
+        assert_eq!(ask(&org, &store, november, &[1, 1]).0, [true, false]);
+        // A clock that jumps back finds the old counter as it was.
+        assert_eq!(ask(&org, &store, october, &[1]).0, [false]);
+    }
+
+    #[test]
+    fn a_new_plan_holds_at_once() {
+        let (org, store) = (org(r#"{"limit": 3}"#), MemoryStore::default());
+        let now = ms("2026-11-20T12:00:00Z");
+        assert_eq!(ask(&org, &store, now, &[1, 1, 1, 1]).1, 3);
+        let plan = |text: &str| serde_json::from_str(text).expect("a plan");
+        org.set_plan(plan(r#"{"limit": 2}"#)).expect("it makes sense");
+        assert_eq!(ask(&org, &store, now, &[1]), (vec![false], 3));
+        org.set_plan(plan(r#"{"limit": 4, "soft": true}"#)).expect("it makes sense");
+        assert_eq!(ask(&org, &store, now, &[9]), (vec![true], 12));
+        org.set_plan(plan(r#"{"limit": 4, "period": "day"}"#)).expect("it makes sense");
+        assert_eq!(ask(&org, &store, now, &[1]), (vec![true], 1));
+    }
+
+    #[test]
+    fn bursts_are_limited_beside_the_quota() {
+        let (org, store) = (org(r#"{"burst": {"rate": 2, "per": 1}}"#), MemoryStore::default());
+        let is_limited = |now| {
+            let verdict = org.throttle(&store, now, 1).expect("memory answers");
+            verdict.expect("there is a burst limit").is_limited
+        };
+        assert_eq!([0, 0, 0, 499, 500].map(is_limited), [false, false, true, true, false]);
+    }
+}
