@@ -63,6 +63,10 @@ impl<E: Engine> Embedded<E> {
 }
 
 impl<E: Engine> Store for Embedded<E> {
+    fn is_own(&self) -> bool {
+        true
+    }
+
     fn charge(&self, key: &str, cost: i64, limit: i64, now_ms: i64) -> Result<Charge, StoreError> {
         let (mut cost_text, mut limit_text) = (itoa::Buffer::new(), itoa::Buffer::new());
         let cost = cost_text.format(cost).as_bytes();

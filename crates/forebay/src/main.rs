@@ -6,6 +6,7 @@ mod cli;
 mod log;
 mod metrics;
 mod pages;
+mod quota;
 mod serve;
 mod serve_help;
 mod systemd;

@@ -35,6 +35,10 @@ impl std::error::Error for StoreError {}
 
 /// See the module. Times are in milliseconds since 1970.
 pub trait Store: Send + Sync {
+    /// Whether only this server charges its counters: then those that are there when it starts are
+    /// older than the database, and not believed.
+    fn is_own(&self) -> bool;
+
     /// Adds `cost` to a counter unless it would pass `limit`.
     fn charge(&self, key: &str, cost: i64, limit: i64, now_ms: i64) -> Result<Charge, StoreError>;
 

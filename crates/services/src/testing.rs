@@ -27,6 +27,10 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn is_own(&self) -> bool {
+        true
+    }
+
     fn charge(&self, key: &str, cost: i64, limit: i64, _: i64) -> Result<Charge, StoreError> {
         let mut numbers = lock(&self.numbers);
         let Some(used) = numbers.get_mut(key) else { return Ok(Charge::Missing) };

@@ -38,6 +38,8 @@ struct Counter {
     pending: i64,
     /// The number of the plan that it was made by.
     plans: u32,
+    /// Whether the store was given what the database holds since this server started.
+    is_loaded: bool,
 }
 
 #[derive(Debug)]
@@ -146,7 +148,7 @@ impl Org {
         let same = |counter: &Counter| counter.period.start_ms == period.start_ms;
         if let Some(place) = state.counters.iter().position(same) {
             let pending = state.counters[place].pending;
-            state.counters[place] = Counter { period, key, pending, plans };
+            state.counters[place] = Counter { period, key, pending, plans, is_loaded: false };
             return place;
         }
         while state.counters.len() >= PERIODS_KEPT {
@@ -154,7 +156,7 @@ impl Org {
             let Some(idle) = idle else { break };
             state.counters.remove(idle);
         }
-        state.counters.push(Counter { period, key, pending: 0, plans });
+        state.counters.push(Counter { period, key, pending: 0, plans, is_loaded: false });
         state.counters.len() - 1
     }
 
@@ -183,6 +185,9 @@ impl Org {
         let mut state = self.lock();
         let ceiling = state.planned.plan.ceiling();
         let counter = self.counter(&mut state, at_ms);
+        if !counter.is_loaded && store.is_own() {
+            return Err(NotCharged::Missing);
+        }
         let mut room = i64::MAX;
         loop {
             let mut total = 0i64;
@@ -243,9 +248,11 @@ impl Org {
     ) -> Result<(), StoreError> {
         let mut state = self.lock();
         let counter = self.counter(&mut state, at_ms);
-        if store.read(&counter.key, now_ms)?.is_some() {
+        let is_believed = counter.is_loaded || !store.is_own();
+        if is_believed && store.read(&counter.key, now_ms)?.is_some() {
             return Ok(());
         }
+        counter.is_loaded = true;
         let expire_at_ms = counter.period.end_ms.saturating_add(KEPT_AFTER_MS);
         store.put(&counter.key, held + counter.pending, expire_at_ms, now_ms)
     }

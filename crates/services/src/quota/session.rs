@@ -43,6 +43,11 @@ impl Service {
         Ok(id)
     }
 
+    /// Seconds after which an idle session ends.
+    pub fn session_idle_s(&self) -> i64 {
+        self.settings.session_idle_ms / 1000
+    }
+
     /// Whose session this is; it stays open for another idle time.
     pub fn session(&self, id: &str, now_ms: i64) -> Result<Arc<Caller>, Refusal> {
         let gone = Refusal::Unauthorized("this session has ended, or never was");
