@@ -8,6 +8,7 @@ mod log;
 mod metrics;
 mod pages;
 mod quota;
+mod saga;
 mod serve;
 mod serve_help;
 mod systemd;
