@@ -79,6 +79,7 @@ fn run(command: Command) -> ExitCode {
         Command::Serve => serve::run(&[], serve::Name::Forebay),
         Command::Cli(args) => cli::run(args, usage_of),
         Command::Bench(args) => bench::run(args),
+        Command::Quota(args) => quota::run(args),
         Command::Check(args) => check::run(args),
         Command::Config(args) => pages::config(args),
         Command::Completions { shell } => pages::completions(program(), shell),
