@@ -30,7 +30,7 @@ UNITS = (
     "type/string type/list type/list-2 type/list-3 type/set type/hash type/zset type/incr "
     "type/stream type/stream-cgroups "
     "keyspace expire scan sort multi pubsub pubsubshard bitops bitfield geo hyperloglog protocol "
-    "quit info limits other querybuf"
+    "quit info limits other querybuf scripting functions"
 ).split()
 # In external mode the suite itself leaves out all of these.
 SPAWNED_UNITS = ["info", "limits", "pubsubshard", "querybuf"]

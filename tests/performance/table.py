@@ -11,6 +11,7 @@ used_memory, with the resident set beside it. Exits with 1 when a bound is misse
 """
 
 import argparse
+import hashlib
 import os
 import socket
 import statistics
@@ -18,6 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+
+SCRIPT = "return redis.call('set', KEYS[1], ARGV[1])"
+DIGEST = hashlib.sha1(SCRIPT.encode()).hexdigest()
+TEN_SETS = "for i = 1, 10 do redis.call('set', KEYS[i], ARGV[1]) end return 1"
+LIBRARY = (
+    "#!lua name=table\n"
+    "redis.register_function('put', function(k, a) return redis.call('set', k[1], a[1]) end)"
+)
 
 # name, redis-benchmark arguments, requests, bound on the ratio of CPU per operation.
 SPEED = [
@@ -31,7 +40,24 @@ SPEED = [
     ("HSET, pipeline 50", ["-t", "hset", "-P", "50"], 8, 0.50),
     ("LPUSH, pipeline 50", ["-t", "lpush", "-P", "50"], 8, 0.70),
     ("ZADD, a set of a million, pipeline 16", ["-t", "zadd", "-P", "16"], 4, 0.40),
+    ("XADD, pipeline 16", ["-P", "16", "XADD", "s", "*", "f", "v"], 4, 0.70),
+    ("XREADGROUP of one entry, pipeline 16",
+     ["-P", "16", *"XREADGROUP GROUP g c COUNT 1 STREAMS s >".split()], 4, 0.70),
+    ("EVAL of one SET, pipeline 50", ["-P", "50", "EVAL", SCRIPT, "1", "k", "v"], 4, 0.75),
+    ("EVALSHA of one SET, pipeline 50", ["-P", "50", "EVALSHA", DIGEST, "1", "k", "v"], 4, 0.75),
+    ("FCALL of one SET, pipeline 50", ["-P", "50", "FCALL", "put", "1", "k", "v"], 4, 0.75),
+    ("EVAL of ten SETs, pipeline 1",
+     ["-P", "1", "EVAL", TEN_SETS, "10", *(f"k{i}" for i in range(10)), "v"], 0.5, 0.70),
 ]
+
+# What is run before each round of a row: the group reads from the start what XADD's rounds added.
+BEFORE = {
+    "XREADGROUP of one entry, pipeline 16": [
+        "XGROUP DESTROY s g", "XGROUP CREATE s g 0",
+    ],
+    "EVALSHA of one SET, pipeline 50": [["SCRIPT", "LOAD", SCRIPT]],
+    "FCALL of one SET, pipeline 50": [["FUNCTION", "LOAD", "REPLACE", LIBRARY]],
+}
 
 MILLION = 1_000_000
 
@@ -151,16 +177,23 @@ def speed(options, arms, folder):
     rows, missed = [], False
     servers = [Server(name, command, folder) for name, command in arms]
     try:
-        for server in servers:  # The keyspace is full in both before anything is measured.
+        # The keyspace is full in both before anything is measured.
+        for server in servers if not options.rows else []:
             benchmark(server, ["-t", "set", "-P", "50"], 4 * MILLION)
             benchmark(server, ["-t", "zadd", "-P", "16"], 4 * MILLION)
             benchmark(server, ["-t", "incr", "-P", "50"], 4 * MILLION)
             benchmark(server, ["-t", "hset", "-P", "50"], 4 * MILLION)
         for name, arguments, weight, bound in SPEED:
-            requests = options.requests * weight
+            if options.rows and options.rows not in name:
+                continue
+            requests = int(options.requests * weight)
             rounds = []
             for turn in range(options.rounds):
                 order = servers if turn % 2 == 0 else servers[::-1]
+                for command in BEFORE.get(name, []):
+                    for server in servers:
+                        words = command.split() if isinstance(command, str) else command
+                        server.call(*words)
                 got = {server.name: benchmark(server, arguments, requests) for server in order}
                 rounds.append(got)
             ours = statistics.median(got["forebay"][0] for got in rounds)
@@ -219,6 +252,7 @@ def main():
         "--requests", type=int, default=250_000, help="at pipeline 1; more when pipelined"
     )
     parser.add_argument("--only", choices=["speed", "memory"])
+    parser.add_argument("--rows", help="only the rows of speed whose name has this in it")
     parser.add_argument("--markdown", help="writes the tables there")
     options = parser.parse_args()
     arms = [("redis", [options.redis]),

@@ -4,7 +4,7 @@ use crate::command::{ADMIN, BLOCKING, DANGEROUS, FAST, PUBSUB, READONLY, WRITE};
 use crate::registry::Entry;
 
 /// Every category, in the order in which ACL CAT tells them.
-pub const CATEGORIES: [&str; 21] = [
+pub const CATEGORIES: [&str; 22] = [
     "keyspace",
     "read",
     "write",
@@ -26,6 +26,7 @@ pub const CATEGORIES: [&str; 21] = [
     "connection",
     "transaction",
     "scripting",
+    "sql",
 ];
 
 /// Whether a command is in a category.

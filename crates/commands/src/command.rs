@@ -6,10 +6,36 @@
 
 use crate::context::Context;
 use crate::error::Error;
-use resp::Args;
+use crate::registry::Entry;
+use resp::{Args, Requests};
 
 /// What runs a command. An `Err` is its reply; nothing may have been written or changed then.
 pub type Run = fn(&mut Context<'_>, Args<'_>) -> Result<(), Error>;
+
+/// Commands of a pipeline that come one after the other and are run together.
+pub struct Pipeline<'p> {
+    /// What each of them is.
+    pub entries: &'p [&'p Entry],
+    /// All commands that came.
+    pub requests: &'p Requests,
+    /// Their bytes.
+    pub input: &'p [u8],
+    /// The first of them.
+    pub first: usize,
+}
+
+impl<'p> Pipeline<'p> {
+    /// The words of one of them.
+    pub fn args(&self, index: usize) -> Args<'p> {
+        self.requests.command(self.first + index, self.input)
+    }
+}
+
+/// Runs several commands that have one key, the same, at once: all their replies, errors included,
+/// and their log records are its work. Returns how many it took, at least one; bit N is set if the
+/// Nth one failed. It may leave the client blocked: the replies of those it took and has not
+/// answered then come together.
+pub type RunMany = fn(&mut Context<'_>, &Pipeline<'_>) -> (usize, u64);
 
 /// A command's properties, as bits.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +89,7 @@ flags! {
     SUBSCRIBED = 23, "", "Allowed to a RESP2 client that has subscriptions.";
     VISITS_ALL = 24, "", "Looks at undeclared keys, shard by shard; in EXEC, takes every lock.";
     SCRIPT = 25, "", "Runs a script, which may touch undeclared keys; in EXEC, takes every lock.";
+    ATOMIC = 26, "", "Makes a transaction that has it all or nothing: an error undoes it.";
 }
 
 /// No flag.
@@ -194,6 +221,7 @@ pub enum Group {
     Connection,
     Server,
     Scripting,
+    Sql,
 }
 
 impl Group {
@@ -215,6 +243,7 @@ impl Group {
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Scripting => "scripting",
+            Group::Sql => "sql",
         }
     }
 
@@ -235,6 +264,7 @@ impl Group {
             Group::Transactions => "transaction",
             Group::Connection => "connection",
             Group::Scripting => "scripting",
+            Group::Sql => "sql",
             Group::Server => return None,
         })
     }
@@ -247,6 +277,10 @@ pub struct Command {
     pub name: &'static str,
     /// Its handler; never called for a command that has subcommands and gets one.
     pub run: Run,
+    /// Runs several of one key together, if that is cheaper: commands with the same function.
+    pub run_many: Option<RunMany>,
+    /// What its family knows of it, for handlers that serve several commands.
+    pub extra: Option<&'static (dyn std::any::Any + Send + Sync)>,
     /// Its properties.
     pub flags: Flags,
     /// Its keys.
@@ -286,6 +320,8 @@ impl Command {
     pub const DEFAULT: Command = Command {
         name: "",
         run: unreachable,
+        run_many: None,
+        extra: None,
         flags: NONE,
         keys: NO_KEYS,
         element: 0,

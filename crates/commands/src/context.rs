@@ -11,6 +11,7 @@ use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Writer};
 
 use crate::command::Flags;
+use crate::engine::Turn;
 use crate::error::Error;
 use crate::log::Records;
 use crate::registry::Entry;
@@ -54,6 +55,21 @@ pub trait Host: Any {
         let _ = (session, entry, args, failed);
     }
 
+    /// Called when a command that made its client wait ends that wait with an error.
+    fn failed_waiting(&mut self, entry: &Entry) {
+        let _ = entry;
+    }
+
+    /// As [`Host::begin`], for a command of a script.
+    fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        let _ = (session, entry, args);
+    }
+
+    /// As [`Host::end`], for a command of a script.
+    fn end_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
+        let _ = (session, entry, args, failed);
+    }
+
     /// Called for each error reply.
     fn error(&mut self, error: &Error) {
         let _ = error;
@@ -87,10 +103,22 @@ pub trait Host: Any {
         false
     }
 
-    /// Called about every millisecond of a script that runs for long, first with what it is. True
-    /// if it must end, which [`Script::must_end`] says as well.
-    fn script_tick(&mut self, script: &Script) -> bool {
-        script.must_end.load(Ordering::Relaxed)
+    /// Called about every millisecond of a script that runs for long, with what it is: others may
+    /// be answered meanwhile. What the script is to do.
+    fn script_tick(&mut self, script: &Script) -> Tick {
+        if script.must_end.load(Ordering::Relaxed) { Tick::End } else { Tick::GoOn }
+    }
+
+    /// Called when such a script has ended.
+    fn script_ended(&mut self, script: &Script) {
+        let _ = script;
+    }
+
+    /// What those are answered who would have to wait for such a script.
+    fn busy_error(&self) -> Error {
+        const TEXT: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or \
+                            SHUTDOWN NOSAVE.";
+        Error::text(TEXT)
     }
 
     /// A script's line for the log: 0 = debug, 1 = verbose, 2 = notice, 3 = warning.
@@ -108,6 +136,39 @@ pub trait Host: Any {
         let _ = session;
         Box::new(|_| {})
     }
+
+    /// The server for threads that are no event loops; `None` where everything has to run where it
+    /// arrives.
+    fn background(&self) -> Option<Arc<dyn Background>> {
+        None
+    }
+}
+
+/// The server for threads that are no event loops, such as a SQL database's.
+pub trait Background: Send + Sync {
+    /// Runs something in a turn of its own. Such turns come one at a time, so they must be short.
+    fn turn(&self, run: &mut dyn FnMut(&mut Turn<'_>));
+}
+
+/// Something besides the keys that takes part in a transaction, such as a SQL database.
+pub trait Participant: Send {
+    /// Whether it can be committed; an error's text if not.
+    fn prepare(&mut self) -> Result<(), String>;
+    /// Keeps what was done in the transaction. `false` undoes it.
+    fn end(self: Box<Self>, keep: bool);
+    /// For the owner to find it again.
+    fn as_any(&mut self) -> &mut dyn Any;
+}
+
+/// What a script is to do that has been running for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tick {
+    /// Nothing special.
+    GoOn,
+    /// End, unless it has written.
+    End,
+    /// End in any case: the server ends.
+    EndNow,
 }
 
 /// A script that has been running for a while.
@@ -218,6 +279,8 @@ pub struct Session {
     pub no_touch: bool,
     /// Replies are written in RESP3.
     pub resp3: bool,
+    /// What takes part in the transaction or script that runs, besides the keys.
+    pub unit: Vec<Box<dyn Participant>>,
     /// The commit log's position after this client's last write.
     pub written: u64,
 }
@@ -238,6 +301,7 @@ impl Session {
             blocked: None,
             no_touch: false,
             resp3: false,
+            unit: Vec::new(),
             written: 0,
         }
     }

@@ -11,18 +11,19 @@ use std::sync::atomic::Ordering;
 
 use keyspace::hasher::hash;
 use keyspace::keys::Keys;
-use keyspace::keyspace::{Keyspace, shard_of};
+use keyspace::keyspace::{Keyspace, Tally, shard_of};
 use keyspace::random::Random;
 use keyspace::raw::shards::ShardSet;
 use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Requests, Writer};
 
-use crate::command::{ALL_KEYS, BLOCKING, SCRIPT, TRANSACTION, VISITS_ALL};
+use crate::command::{ALL_KEYS, ATOMIC, BLOCKING, SCRIPT, TRANSACTION, VISITS_ALL, WRITE};
 use crate::context::{Blocked, Context, Deliver, Host, Session, Wake};
 use crate::error::Error;
 use crate::log::Records;
 use crate::registry::{Entry, Registry, each_key};
+use crate::together::run_atomic;
 
 /// What all threads share.
 pub struct Core {
@@ -33,7 +34,7 @@ pub struct Core {
 }
 
 /// The locks that a command needs.
-enum Locks {
+pub(crate) enum Locks {
     One(usize),
     Set(ShardSet),
 }
@@ -48,8 +49,11 @@ struct Task {
     deliver: Deliver,
 }
 
+/// The number of a thread that is no event loop.
+pub const BACKGROUND: usize = usize::MAX;
+
 /// Commands of a pipeline that are run under one taking of locks, at most.
-const BATCH: usize = 63;
+pub(crate) const BATCH: usize = 63;
 /// The same where other threads may wait for those locks.
 const BATCH_SHARED: usize = 16;
 
@@ -134,14 +138,30 @@ impl<'a> Turn<'a> {
         Locks::Set(set)
     }
 
-    fn keys(&mut self, locks: &Locks) -> Keys<'a> {
+    pub(crate) fn keys(&mut self, locks: &Locks) -> Keys<'a> {
         let space = &self.core.space;
         let held = match locks {
             Locks::One(shard) => space.lock_one(*shard),
             Locks::Set(set) => space.lock(set),
         };
         let random = Random::new(self.random.bits());
-        Keys::new(space, held, space.tally(self.thread), self.now_ms, random)
+        Keys::new(space, held, self.tally(), self.now_ms, random)
+    }
+
+    fn tally(&self) -> &'a Tally {
+        let space = &self.core.space;
+        if self.thread == BACKGROUND { space.background_tally() } else { space.tally(self.thread) }
+    }
+
+    /// As `keys`, but gives up if a script holds them for long.
+    fn keys_or_busy(&mut self, locks: &Locks) -> Option<Keys<'a>> {
+        let space = &self.core.space;
+        let held = match locks {
+            Locks::One(shard) => space.lock_one_or_busy(*shard),
+            Locks::Set(set) => space.lock_or_busy(set),
+        };
+        let random = Random::new(self.random.bits());
+        Some(Keys::new(space, held?, self.tally(), self.now_ms, random))
     }
 
     fn run_locked(
@@ -152,7 +172,10 @@ impl<'a> Turn<'a> {
         args: Args<'_>,
         locks: &Locks,
     ) {
-        let keys = self.keys(locks);
+        let Some(keys) = self.keys_or_busy(locks) else {
+            let error = self.host.busy_error();
+            return self.refuse(session, out, &error);
+        };
         let (core, host) = (self.core, &mut *self.host);
         let mut cx = Context::new(keys, out, session, host, core, entry);
         call(&mut cx, entry, args);
@@ -164,7 +187,12 @@ impl<'a> Turn<'a> {
     }
 
     /// What is left to do for a command once its own locks are given back.
-    fn after(&mut self, session: &mut Session, out: &mut Writer, deferred: Vec<(usize, Vec<u8>)>) {
+    pub(crate) fn after(
+        &mut self,
+        session: &mut Session,
+        out: &mut Writer,
+        deferred: Vec<(usize, Vec<u8>)>,
+    ) {
         if !deferred.is_empty() {
             self.serve_deferred(session, out, deferred);
         }
@@ -219,7 +247,10 @@ impl<'a> Turn<'a> {
         input: &[u8],
         first: usize,
     ) -> usize {
-        let ran = self.run_batch(session, out, requests, input, first);
+        let ran = match self.run_alike(session, out, requests, input, first) {
+            0 => self.run_batch(session, out, requests, input, first),
+            ran => ran,
+        };
         if ran == 0 {
             self.run(session, out, requests.command(first, input));
         }
@@ -245,7 +276,7 @@ impl<'a> Turn<'a> {
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
         let mut count = 0;
-        let most = if core.space.tallies().len() == 1 { BATCH } else { BATCH_SHARED };
+        let most = if core.space.runners() == 1 { BATCH } else { BATCH_SHARED };
         while count < most && first + count < requests.len() {
             let args = requests.command(first + count, input);
             let Ok(entry) = core.registry.find(args) else { break };
@@ -262,7 +293,7 @@ impl<'a> Turn<'a> {
         if count < 2 {
             return 0;
         }
-        let mut keys = self.keys(&Locks::Set(set));
+        let Some(mut keys) = self.keys_or_busy(&Locks::Set(set)) else { return 0 };
         for hash in &hashes[..count] {
             Keyspace::prefetch(keys.held(), *hash, session.db);
         }
@@ -332,7 +363,10 @@ impl<'a> Turn<'a> {
         for (_, key) in &session.watched {
             set.add(shard_of(hash(key)));
         }
-        let keys = self.keys(&Locks::Set(set));
+        let Some(keys) = self.keys_or_busy(&Locks::Set(set)) else {
+            let why = format!("of: {}", self.host.busy_error().message());
+            return self.drop_transaction(session, out, &why);
+        };
         let host = &mut *self.host;
         let mut cx = Context::new(keys, out, session, host, core, exec);
         if take_watches(&mut cx) {
@@ -341,11 +375,15 @@ impl<'a> Turn<'a> {
             return;
         }
         cx.host.begin(cx.session, exec, args);
-        cx.out.array(multi.queue.len());
         cx.session.in_exec = true;
         cx.log.open();
-        for (index, owned) in &multi.queue {
-            call(&mut cx, &core.registry.entries()[*index], owned.args());
+        if multi.flags.has(ATOMIC) {
+            run_atomic(&mut cx, &multi.queue);
+        } else {
+            cx.out.array(multi.queue.len());
+            for (index, owned) in &multi.queue {
+                call(&mut cx, &core.registry.entries()[*index], owned.args());
+            }
         }
         cx.log.close();
         cx.session.in_exec = false;
@@ -406,7 +444,7 @@ impl<'a> Turn<'a> {
         let mut more = false;
         let due: Vec<usize> = core.space.due_shards(self.now_ms).collect();
         for shard in due {
-            let mut keys = self.keys(&Locks::One(shard));
+            let Some(mut keys) = self.keys_or_busy(&Locks::One(shard)) else { continue };
             more |= keys.expire_due(shard, max);
             self.settle_gone(session, out, keys);
         }
@@ -487,11 +525,25 @@ pub(crate) fn call<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -
     failed
 }
 
+/// As `call`, for a command of a script.
+#[inline]
+pub(crate) fn call_inside<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
+    cx.keys.select(cx.session.db);
+    cx.keys.touch = !cx.session.no_touch;
+    cx.host.begin_inside(cx.session, entry, args);
+    let failed = run_handler(cx, entry, args);
+    cx.host.end_inside(cx.session, entry, args, failed);
+    failed
+}
+
 /// Runs one command's handler: its reply, its log record. True if it failed.
 #[inline]
 fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bool {
     cx.entry = entry;
     let (dirty, db) = (cx.keys.effects.dirty, cx.keys.db());
+    if !entry.one_key && entry.command.flags.has(WRITE) && cx.keys.space().is_logging() {
+        expire_sources(cx, entry, args);
+    }
     let result = (entry.command.run)(cx, args);
     if let Err(error) = &result {
         cx.host.error(error);
@@ -503,9 +555,16 @@ fn run_handler<'a>(cx: &mut Context<'a>, entry: &'a Entry, args: Args<'_>) -> bo
     result.is_err()
 }
 
+/// Removes keys that are past their time before a write looks at them, so that the log says that
+/// they are gone: the replay, in which nothing expires, must not see them either.
+#[inline(never)]
+fn expire_sources(cx: &mut Context<'_>, entry: &Entry, args: Args<'_>) {
+    let _ = each_key(&entry.command, args, |index, _| cx.keys.expire_if_due(args.word(index)));
+}
+
 /// Serves whom the command made ready, gives the locks back, acts on the effects. Returns the keys
 /// that could not be served under these locks.
-fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
+pub(crate) fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
     let mut deferred = Vec::new();
     if !cx.keys.effects.ready.is_empty() {
         serve(&mut cx, &mut deferred);
@@ -647,6 +706,7 @@ fn serve_one<'a>(cx: &mut Context<'a>, entry: &'a Entry, waiter: &Waiter, task: 
     }
     if let Err(error) = result {
         cx.host.error(&error);
+        cx.host.failed_waiting(entry);
         out.error(error.message());
     }
     waiter.end();

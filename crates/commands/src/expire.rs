@@ -187,7 +187,7 @@ fn set_time(cx: &mut Context<'_>, args: Args<'_>, unit: Unit) -> Result<(), Erro
         cx.out.flag(false);
         return Ok(());
     }
-    if when <= cx.keys.now_ms() {
+    if cx.keys.is_past(when) {
         let freeing = freeing(&cx.keys.space().settings.lazyfree_lazy_expire);
         cx.keys.delete(key, freeing);
         cx.keys.notify(class::GENERIC, "del", key);

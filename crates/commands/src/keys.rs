@@ -327,6 +327,10 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         cx.out.flag(false);
         return Ok(());
     };
+    let value = match value {
+        Value::Foreign(shared) => Value::Foreign(shared.duplicate().map_err(Error::new)?),
+        value => value,
+    };
     let (expire_at, raw) = (cx.keys.expire_at(from).flatten(), is_raw(cx, from));
     cx.keys.select(db);
     let free = replace || !cx.keys.exists(to);

@@ -54,6 +54,7 @@ pub fn usage_of(entry: &Entry) -> usize {
         ValueRef::Set(set) => set.memory(),
         ValueRef::Hash(hash) => hash.memory(),
         ValueRef::Zset(zset) => zset.memory(),
+        ValueRef::Foreign(value) => value.memory(),
         ValueRef::Stream(stream) => stream.memory(),
     };
     size_class(entry.size()) + behind + TABLE_BYTES

@@ -71,6 +71,7 @@ pub fn encoding_of(entry: &Entry) -> &'static str {
         ValueRef::Set(set) => set.encoding(),
         ValueRef::Hash(hash) => hash.encoding(),
         ValueRef::Zset(zset) => zset.encoding(),
+        ValueRef::Foreign(value) => value.encoding(),
         ValueRef::Stream(_) => "stream",
     }
 }

@@ -105,6 +105,11 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
+    /// Whether it looks at keys that it does not declare.
+    fn uses_other_keys(&self) -> bool {
+        self.by.is_some() || self.get.iter().any(|pattern| *pattern != b"#")
+    }
+
     /// BY a pattern without a `*` is the way to say: do not sort.
     fn is_unsorted(&self) -> bool {
         self.by.is_some_and(|by| !by.contains(&b'*'))
@@ -145,7 +150,7 @@ fn sort(cx: &mut Context<'_>, args: Args<'_>, mut options: Options<'_>) -> Resul
     let is_set = matches!(value, Some(ValueRef::Set(_)));
     let missed = value.is_none();
     let mut unsorted = options.is_unsorted();
-    if unsorted && is_set && options.store.is_some() {
+    if unsorted && is_set && (options.store.is_some() || cx.script.is_some()) {
         // A set has no order of its own: what is stored must not depend on chance.
         (unsorted, options.alpha, options.by) = (false, true, None);
     }
@@ -163,6 +168,9 @@ fn sort(cx: &mut Context<'_>, args: Args<'_>, mut options: Options<'_>) -> Resul
         Some(store) => {
             let values = values_of(keys, chosen, &options);
             store_list(cx, store, &values);
+            if options.uses_other_keys() {
+                log_list(cx, store, &values);
+            }
         }
         None => write_values(keys, cx.out, chosen, &options),
     }
@@ -277,6 +285,18 @@ fn values_of(keys: &Keys<'_>, chosen: &[Element<'_>], options: &Options<'_>) -> 
         }
     }
     values
+}
+
+/// Logs what was stored instead of how it was found: keys that the patterns name may be past their
+/// time without the log having said so.
+fn log_list(cx: &mut Context<'_>, key: &[u8], values: &[Vec<u8>]) {
+    const VALUES: usize = 1024;
+    cx.keys.rewrite(&[b"DEL", key]);
+    for part in values.chunks(VALUES) {
+        let words: [&[u8]; 2] = [b"RPUSH", key];
+        let words = words.into_iter().chain(part.iter().map(Vec::as_slice));
+        cx.keys.rewrite(&words.collect::<Vec<_>>());
+    }
 }
 
 fn store_list(cx: &mut Context<'_>, key: &[u8], values: &[Vec<u8>]) {

@@ -429,7 +429,7 @@ fn getex(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     };
     get(cx, args)?;
     match change {
-        Some(Some(when)) if cx.keys.exists(key) && when <= cx.keys.now_ms() => {
+        Some(Some(when)) if cx.keys.exists(key) && cx.keys.is_past(when) => {
             cx.keys.remove(key);
             cx.keys.notify(class::GENERIC, "del", key);
             cx.keys.rewrite(&[b"DEL", key]);

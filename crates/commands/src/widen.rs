@@ -14,12 +14,14 @@
 //! keys that nobody else touches meanwhile, or leaves nothing behind and runs again.
 //! **Invariant:** a script without the widener has changed only what is recorded.
 
+use keyspace::hasher::hash;
+use keyspace::keyspace::shard_of;
 use keyspace::raw::shards::{ShardSet, Widener};
 use resp::{Args, Writer};
 
 use crate::command::{PUBSUB, VISITS_ALL, WRITE};
 use crate::context::Context;
-use crate::engine::{call, locks_of};
+use crate::engine::{call_inside, locks_of};
 use crate::log::Mark;
 use crate::registry::{Entry, each_key};
 
@@ -46,7 +48,7 @@ pub struct Again;
 impl<'a> Context<'a> {
     /// Begins a script. Its declared keys are locked already.
     pub fn begin_script(&mut self) {
-        let is_single = self.keys.space().tallies().len() == 1;
+        let is_single = self.keys.space().runners() == 1;
         let widener = if is_single { self.keys.try_widener() } else { None };
         let holds_all = self.keys.held().has_all(&ShardSet::ALL);
         self.log.open();
@@ -67,6 +69,10 @@ impl<'a> Context<'a> {
     /// undone or need not be.
     pub fn prepare(&mut self, entry: &Entry, args: Args<'_>) -> Result<(), Again> {
         let Some(script) = &mut self.script else { return Ok(()) };
+        let may_do_all = script.widener.is_some() || script.holds_all;
+        if may_do_all && entry.one_key && self.keys.held().has(shard_of(hash(args.word(1)))) {
+            return Ok(());
+        }
         let mut set = ShardSet::default();
         locks_of(entry, args, &mut set);
         if entry.command.flags.has(VISITS_ALL) {
@@ -121,7 +127,7 @@ impl<'a> Context<'a> {
     pub fn run_in_script(&mut self, entry: &'a Entry, args: Args<'_>, out: &mut Writer) -> bool {
         std::mem::swap(self.out, out);
         let was = self.entry;
-        let failed = call(self, entry, args);
+        let failed = call_inside(self, entry, args);
         self.entry = was;
         std::mem::swap(self.out, out);
         failed
@@ -130,6 +136,7 @@ impl<'a> Context<'a> {
     /// Takes back what the script did and makes ready to run it again, with the locks it wanted.
     pub fn again(&mut self) {
         let Some(mut script) = self.script.take() else { return };
+        self.end_unit(false);
         self.keys.undo();
         self.log.back_to(script.log);
         script.runs += 1;
@@ -142,9 +149,18 @@ impl<'a> Context<'a> {
         self.script = Some(script);
     }
 
+    /// Ends what takes part besides the keys.
+    fn end_unit(&mut self, keep: bool) {
+        let unit = std::mem::take(&mut self.session.unit);
+        unit.into_iter().for_each(|participant| participant.end(keep));
+    }
+
     /// Ends the script: what it did stays, and is in the log by its commands.
     pub fn end_script(&mut self) {
         self.script = None;
+        if !self.session.in_exec {
+            self.end_unit(true);
+        }
         self.keys.rewrite_to_nothing();
         self.keys.keep_changes();
         self.log.close();

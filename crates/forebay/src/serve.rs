@@ -17,7 +17,7 @@ use server::sys;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::{log, metrics, quota, serve_help, systemd};
+use crate::{log, metrics, quota, saga, serve_help, systemd};
 
 /// Under which name the program was called: some answers differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +103,19 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
-    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
-    let running = server::start::start(configuration, &families, random_bits())
+    let hooks = server::scripting::Hooks {
+        counts: script_counts,
+        sources: script::libraries::sources,
+        load: script::functions::load_source,
+    };
+    // A second server in this process has the same ones.
+    let _ = server::scripting::HOOKS.set(hooks);
+    let families = crate::families::families();
+    sql::register();
+    let dir = options.text(const { index_of("dir") });
+    sql::settings::settings().set_folder(std::path::Path::new(&dir));
+    let disk = Arc::new(persist::disk::RealDisk);
+    let running = server::start::start(configuration, &families, disk, random_bits())
         .map_err(|error| sys::error_text(&error))?;
     // It can be set only once, which is here.
     let _ = running.shared.set_log_level.set(set_log_level);
@@ -113,7 +124,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let pidfile = Pidfile::write(pidfile);
     tracing::info!("Server initialized");
     let service = quota::start(&running.shared, random_bits())?;
-    let door = open_http(&running.shared, service.as_ref());
+    let sagas = saga::start(&running.shared, random_bits()())?;
+    let door = open_http(&running.shared, service.as_ref(), sagas.as_ref());
     tell(&running, door.as_ref().map(|door| door.address));
     running.wait_until_loaded();
     if !running.shared.is_stopping.load(Ordering::Acquire) {
@@ -129,12 +141,29 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     if let Some(door) = door {
         door.close();
     }
+    if let Some(sagas) = sagas {
+        sagas.stop();
+    }
     drop(pidfile);
     if let Some(text) = shared.persistence.failure() {
         return Err(text);
     }
     tracing::info!("Forebay is now ready to exit, bye bye...");
     Ok(())
+}
+
+fn script_counts(registry: &commands::registry::Registry) -> server::scripting::Counts {
+    let counts = script::scripts::counts(registry);
+    server::scripting::Counts {
+        scripts: counts.scripts as u64,
+        evicted: counts.evicted,
+        script_bytes: counts.script_bytes as u64,
+        script_vm_bytes: counts.vm_bytes[0] as u64,
+        libraries: counts.libraries as u64,
+        functions: counts.functions as u64,
+        library_bytes: counts.library_bytes as u64,
+        function_vm_bytes: counts.vm_bytes[1] as u64,
+    }
 }
 
 /// Says where the server listens and what to try next.
@@ -162,6 +191,7 @@ fn tell(running: &Running, http: Option<std::net::SocketAddr>) {
 fn open_http(
     shared: &Arc<Shared>,
     service: Option<&Arc<services::quota::service::Service>>,
+    sagas: Option<&saga::Running>,
 ) -> Option<forebay_http::Door> {
     let port = shared.options.number(const { index_of("http-port") }) as u16;
     if port == 0 {
@@ -171,8 +201,9 @@ fn open_http(
     let status = Arc::new(metrics::ServerStatus(Arc::clone(shared)));
     let prefix = random_bits()() as u32;
     let quota = service.map(|service| quota::door(service, &shared.options, prefix));
+    let saga = sagas.map(|sagas| sagas.door(&shared.options));
     let door = TcpListener::bind((bind.as_str(), port))
-        .and_then(|listener| forebay_http::open(listener, status, quota));
+        .and_then(|listener| forebay_http::open(listener, status, quota, saga));
     door.inspect_err(|error| {
         let why = sys::error_text(error);
         tracing::warn!("no HTTP on {bind}:{port}: {why}; --http-port chooses another port");

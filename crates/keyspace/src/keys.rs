@@ -9,6 +9,7 @@
 //! stream's groups ends in [`Keys::changed_within`].
 
 use std::cell::RefCell;
+use std::sync::atomic::Ordering;
 
 use crate::access;
 use crate::due::DueKey;
@@ -54,6 +55,8 @@ pub struct Keys<'a> {
     pub(crate) tally: &'a Tally,
     pub(crate) db: usize,
     pub(crate) now_ms: i64,
+    /// Keys whose time has come by then are past it: now, or never while a log is replayed.
+    pub(crate) due_ms: i64,
     /// What has been done so far.
     pub effects: Effects,
     pub(crate) undo: Option<Box<Undo>>,
@@ -110,6 +113,7 @@ impl<'a> Keys<'a> {
             tally,
             db: 0,
             now_ms,
+            due_ms: if space.keeps_expired.load(Ordering::Relaxed) { i64::MIN } else { now_ms },
             effects: Effects::default(),
             undo: None,
             random: RefCell::new(random),
@@ -131,6 +135,11 @@ impl<'a> Keys<'a> {
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.now_ms
+    }
+
+    /// Whether a key that expires `at`, in milliseconds since 1970, is past its time.
+    pub fn is_past(&self, at: i64) -> bool {
+        at <= self.due_ms
     }
 
     /// The database that keys are looked up in.
@@ -165,7 +174,7 @@ impl<'a> Keys<'a> {
         let hash = hash(key);
         let table = self.held.shard(shard_of(hash)).table(self.db)?;
         let entry = table.find(table_hash(hash), |entry| entry.key() == key)?;
-        let gone = entry.expire_at().is_some_and(|at| at <= self.now_ms);
+        let gone = entry.expire_at().is_some_and(|at| at <= self.due_ms);
         if gone { None } else { Some(entry) }
     }
 
@@ -237,7 +246,7 @@ impl<'a> Keys<'a> {
     fn locate(&mut self, key: &[u8], hash: u64) -> Option<Place> {
         let table = self.held.shard(shard_of(hash)).table(self.db)?;
         let place = table.place(table_hash(hash), |entry| entry.key() == key)?;
-        if table.at(place).expire_at().is_some_and(|at| at <= self.now_ms) {
+        if table.at(place).expire_at().is_some_and(|at| at <= self.due_ms) {
             self.remove_expired(key, hash, place);
             return None;
         }
@@ -425,6 +434,7 @@ impl<'a> Keys<'a> {
             Value::Hash(hash) => hash.free_effort(),
             Value::Zset(zset) => zset.free_effort(),
             Value::Stream(stream) => stream.free_effort(),
+            Value::Foreign(value) => value.free_effort(),
             Value::Number(_) | Value::Bytes(_) => 1,
         };
         if effort > FREE_INLINE_MAX {
@@ -483,7 +493,7 @@ impl<'a> Keys<'a> {
             let lag = (self.now_ms - at).max(0) as u64;
             add(&self.tally.expire_lag_sum_ms, lag);
             let max = &self.tally.expire_lag_max_ms;
-            add(max, lag.saturating_sub(max.load(std::sync::atomic::Ordering::Relaxed)));
+            add(max, lag.saturating_sub(max.load(Ordering::Relaxed)));
         }
         add(&self.tally.expired, 1);
         self.discard(entry.into_value().0, freeing(&self.space.settings.lazyfree_lazy_expire));
@@ -505,9 +515,9 @@ impl<'a> Keys<'a> {
         let mut left = max;
         while left > 0 {
             let data = self.held.shard_mut(shard);
-            let Some(item) = data.due.pop_due(self.now_ms) else { break };
+            let Some(item) = data.due.pop_due(self.due_ms) else { break };
             let found = data.table(item.db()).and_then(|table| {
-                let due = |entry: &Entry| entry.expire_at().is_some_and(|at| at <= self.now_ms);
+                let due = |entry: &Entry| entry.expire_at().is_some_and(|at| at <= self.due_ms);
                 table.find(item.table_hash(), due).map(|entry| entry.key().to_vec())
             });
             if let Some(key) = found {
@@ -592,7 +602,7 @@ impl<'a> Keys<'a> {
     /// Records a keyspace event if anybody asked for its class.
     #[inline]
     pub fn notify(&mut self, class: u32, name: &'static str, key: &[u8]) {
-        let wanted = self.space.settings.notify.load(std::sync::atomic::Ordering::Relaxed);
+        let wanted = self.space.settings.notify.load(Ordering::Relaxed);
         if wanted & class != 0 && wanted & (class::KEYSPACE | class::KEYEVENT) != 0 {
             let event = Event { class, name, db: self.db, key: key.to_vec() };
             self.effects.events.push(event);

@@ -140,15 +140,39 @@ impl Tally {
     }
 }
 
+/// Counts the changes of what expires first in any shard; on a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct DueVersion(AtomicU64);
+
+/// What one thread has seen of when the first key of all expires.
+#[derive(Debug, Clone, Copy)]
+pub struct DueSeen {
+    version: u64,
+    next_due_ms: i64,
+}
+
+impl Default for DueSeen {
+    fn default() -> Self {
+        DueSeen { version: 0, next_due_ms: i64::MAX }
+    }
+}
+
 /// The keyspace; see the module.
 pub struct Keyspace {
     pub(crate) shards: Shards<ShardData>,
     next_due_ms: Box<[AtomicI64]>,
+    runners: usize,
+    due_version: DueVersion,
     tallies: Box<[Tally]>,
+    /// For threads that are no event loops: one at a time.
+    background: Tally,
     databases: usize,
     /// What can be set at run time.
     pub settings: Settings,
     is_logging: AtomicBool,
+    /// No key expires: a log is replayed, which says itself what went when.
+    pub keeps_expired: AtomicBool,
     pub(crate) image_taken: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
 }
@@ -164,13 +188,30 @@ impl Keyspace {
         Keyspace {
             shards: Shards::default(),
             next_due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+            runners: threads,
+            due_version: DueVersion::default(),
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
+            background: Tally::new(databases),
             databases,
             settings: Settings::default(),
             is_logging: AtomicBool::new(false),
+            keeps_expired: AtomicBool::new(false),
             image_taken: AtomicBool::new(false),
             log: OnceLock::new(),
         }
+    }
+
+    /// With numbers for so many more threads, which only load files.
+    pub fn with_loaders(mut self, loaders: usize) -> Keyspace {
+        let all = 0..self.runners + loaders;
+        self.tallies = all.map(|_| Tally::new(self.databases)).collect();
+        self
+    }
+
+    /// Threads that run commands.
+    #[inline]
+    pub fn runners(&self) -> usize {
+        self.runners
     }
 
     /// Number of databases.
@@ -183,31 +224,40 @@ impl Keyspace {
         &self.tallies[thread]
     }
 
-    /// Every thread's counts.
+    /// The counts of the threads that are no event loops, which write them one at a time.
+    pub fn background_tally(&self) -> &Tally {
+        &self.background
+    }
+
+    fn all_tallies(&self) -> impl Iterator<Item = &Tally> {
+        self.tallies.iter().chain([&self.background])
+    }
+
+    /// Every event loop's counts.
     pub fn tallies(&self) -> &[Tally] {
         &self.tallies
     }
 
     /// The sum of one count over all threads.
     pub fn total(&self, count: impl Fn(&Tally) -> &AtomicU64) -> u64 {
-        self.tallies.iter().map(|tally| count(tally).load(Ordering::Relaxed)).sum()
+        self.all_tallies().map(|tally| count(tally).load(Ordering::Relaxed)).sum()
     }
 
     /// Number of keys in a database.
     pub fn key_count(&self, db: usize) -> usize {
-        let sum: i64 = self.tallies.iter().map(|t| t.keys[db].load(Ordering::Relaxed)).sum();
+        let sum: i64 = self.all_tallies().map(|t| t.keys[db].load(Ordering::Relaxed)).sum();
         sum.max(0) as usize
     }
 
     /// Number of keys with a time to live in a database.
     pub fn volatile_count(&self, db: usize) -> usize {
-        let sum: i64 = self.tallies.iter().map(|t| t.volatile[db].load(Ordering::Relaxed)).sum();
+        let sum: i64 = self.all_tallies().map(|t| t.volatile[db].load(Ordering::Relaxed)).sum();
         sum.max(0) as usize
     }
 
     /// The sum of the times at which the keys of a database expire, in seconds since 1970.
     pub(crate) fn expire_seconds(&self, db: usize) -> i64 {
-        let sums = self.tallies.iter().map(|t| t.expire_seconds[db].load(Ordering::Relaxed));
+        let sums = self.all_tallies().map(|t| t.expire_seconds[db].load(Ordering::Relaxed));
         sums.fold(0, i64::wrapping_add)
     }
 
@@ -246,6 +296,29 @@ impl Keyspace {
         self.log.get().map_or(0, |log| log.append(batch))
     }
 
+    /// Takes the locks of `set`, unless they are held by somebody who has said that it takes long
+    /// ([`Keyspace::begin_long_hold`]).
+    #[inline]
+    pub fn lock_or_busy(&self, set: &ShardSet) -> Option<Held<'_, ShardData>> {
+        self.shards.lock_unless_long(set)
+    }
+
+    /// As [`Keyspace::lock_or_busy`], for one key's shard.
+    #[inline]
+    pub fn lock_one_or_busy(&self, shard: usize) -> Option<Held<'_, ShardData>> {
+        self.shards.lock_one_unless_long(shard)
+    }
+
+    /// Says that locks will be held for long: who waits for them and can give up does.
+    pub fn begin_long_hold(&self) {
+        self.shards.begin_long_hold();
+    }
+
+    /// Takes that back.
+    pub fn end_long_hold(&self) {
+        self.shards.end_long_hold();
+    }
+
     /// Takes the locks of `set`.
     pub fn lock(&self, set: &ShardSet) -> Held<'_, ShardData> {
         self.shards.lock(set)
@@ -273,6 +346,16 @@ impl Keyspace {
         self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).min().unwrap_or(i64::MAX)
     }
 
+    /// The same, by one load as long as nothing has changed since `seen` was filled in.
+    #[inline]
+    pub fn next_due_ms_since(&self, seen: &mut DueSeen) -> i64 {
+        let version = self.due_version.0.load(Ordering::Acquire);
+        if seen.version != version {
+            *seen = DueSeen { version, next_due_ms: self.next_due_ms() };
+        }
+        seen.next_due_ms
+    }
+
     /// The shard whose first key expires next.
     pub fn next_due_shard(&self) -> Option<usize> {
         let all = self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).enumerate();
@@ -289,6 +372,7 @@ impl Keyspace {
     pub(crate) fn set_next_due_ms(&self, shard: usize, at_ms: i64) {
         if self.next_due_ms[shard].load(Ordering::Relaxed) != at_ms {
             self.next_due_ms[shard].store(at_ms, Ordering::Relaxed);
+            self.due_version.0.fetch_add(1, Ordering::Release);
         }
     }
 

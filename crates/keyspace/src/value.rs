@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::types::foreign::Foreign;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
@@ -23,6 +24,8 @@ pub enum Kind {
     Hash,
     /// A log of entries with consumer groups.
     Stream,
+    /// A value of a type that another crate brings, with its name.
+    Foreign(&'static str),
 }
 
 impl Kind {
@@ -35,6 +38,7 @@ impl Kind {
             Kind::Zset => "zset",
             Kind::Hash => "hash",
             Kind::Stream => "stream",
+            Kind::Foreign(name) => name,
         }
     }
 }
@@ -56,6 +60,8 @@ pub enum Value {
     Zset(Zset),
     /// A stream.
     Stream(Stream),
+    /// A value of a type that another crate brings.
+    Foreign(Foreign),
 }
 
 /// A key's value, to be read.
@@ -77,6 +83,8 @@ pub enum ValueRef<'a> {
     Zset(&'a Zset),
     /// A stream.
     Stream(&'a Stream),
+    /// A value of a type that another crate brings.
+    Foreign(&'a Foreign),
 }
 
 impl ValueRef<'_> {
@@ -89,6 +97,7 @@ impl ValueRef<'_> {
             ValueRef::Hash(hash) => hash.len(),
             ValueRef::Zset(zset) => zset.len(),
             ValueRef::Stream(stream) => stream.len(),
+            ValueRef::Foreign(_) => 1,
         }
     }
 
@@ -132,4 +141,6 @@ pub enum ValueMut<'a> {
     Zset(&'a mut Zset),
     /// A stream.
     Stream(&'a mut Stream),
+    /// A value of a type that another crate brings.
+    Foreign(&'a mut Foreign),
 }

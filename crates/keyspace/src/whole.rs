@@ -31,7 +31,7 @@ impl Keys<'_> {
             let next = self.with_table(shard, |table| {
                 table?.scan(place, count - seen, |entry| {
                     seen += 1;
-                    if entry.expire_at().is_none_or(|at| at > self.now_ms) {
+                    if entry.expire_at().is_none_or(|at| at > self.due_ms) {
                         visit(entry);
                     }
                 })
@@ -49,7 +49,7 @@ impl Keys<'_> {
         for shard in 0..SHARDS {
             self.with_table(shard, |table| {
                 let entries = table.into_iter().flat_map(Table::iter);
-                let live = |e: &Ref<'_, Entry>| e.expire_at().is_none_or(|at| at > self.now_ms);
+                let live = |e: &Ref<'_, Entry>| e.expire_at().is_none_or(|at| at > self.due_ms);
                 entries.filter(live).for_each(|entry| visit(&entry));
             });
         }
@@ -61,7 +61,7 @@ impl Keys<'_> {
         if self.key_count() == 0 {
             return None;
         }
-        let live = |entry: &Ref<'_, Entry>| entry.expire_at().is_none_or(|at| at > self.now_ms);
+        let live = |entry: &Ref<'_, Entry>| entry.expire_at().is_none_or(|at| at > self.due_ms);
         let random = &mut self.random.borrow_mut();
         for _ in 0..DRAWS_MAX {
             let key = self.with_table(random.below(SHARDS), |table| {

@@ -22,7 +22,7 @@ pub enum Open {
 }
 
 /// An open data file.
-pub trait DataFile: Send {
+pub trait DataFile: Send + Sync {
     /// Reads at a place, in bytes from the start; 0 at the end.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
     /// Writes at a place; may write less than all.

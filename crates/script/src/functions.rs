@@ -14,6 +14,7 @@ use commands::context::{Context, Host};
 use commands::error::Error;
 use commands::help::HELP;
 use commands::pattern::matches;
+use commands::registry::Registry;
 use commands::words::is;
 use resp::Args;
 
@@ -25,7 +26,7 @@ use crate::raw::library::{BAD_NAME, is_name};
 use crate::raw::run::Job;
 use crate::run::Run;
 use crate::scripts::Scripts;
-use crate::shebang::{self, Flags};
+use crate::shebang::{self, Flags, Header};
 
 const FCALL_FLAGS: CommandFlags = NO_SCRIPT.with(STALE).with(NO_MANDATORY_KEYS).with(SCRIPT);
 const CHANGES: CommandFlags = NO_SCRIPT.with(WRITE).with(ALL_KEYS);
@@ -159,30 +160,39 @@ fn fcall_ro(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 
 fn call(cx: &mut Context<'_>, args: Args<'_>, is_ro: bool) -> Result<(), Error> {
     let scripts: &Scripts = cx.core.registry.state();
-    let found = scripts.libraries.function(args.word(1));
-    let (library, number) = found.ok_or(Error::text("ERR Function not found"))?;
-    let key_count = key_count(args, Error::text("ERR Bad number of keys provided"))?;
-    let function = &library.functions[number];
     engines::with(scripts, |engines| {
-        let reference = engines.function(cx, scripts, &library, number).map_err(|error| {
+        let callable = engines.callable(cx, scripts, args.word(1)).map_err(|error| {
             let text = match error {
                 NoCode::Wrong(text) => text,
                 NoCode::Unknown => "Function not found".to_string(),
             };
             generic(&text)
         })?;
+        let key_count = key_count(args, Error::text("ERR Bad number of keys provided"))?;
+        let reference = callable.reference;
         let limit = cx.host.script_memory_max();
         let job = Job { reference, words: args, key_count };
         let out = std::mem::take(engines.spare());
-        // Names are letters, digits and underscores.
-        let name = std::str::from_utf8(&function.name).unwrap_or_default();
-        let mut run = Run::new(cx, out, name, args);
+        let mut run = Run::new(cx, out, &callable.name, args);
         run.is_eval = false;
-        let result = prepare(&mut run, function.flags, is_ro)
+        let result = prepare(&mut run, callable.flags, is_ro)
             .and_then(|()| perform(&mut run, |run| engines.run_function(run, &job, limit)));
         *engines.spare() = run.end();
         result
     })
+}
+
+/// A library's first line, if it can be loaded.
+fn header_of(code: &[u8]) -> Result<Header<'_>, String> {
+    let header = shebang::of_library(code)?;
+    if !is_name(&header.name) {
+        return Err(BAD_NAME.into());
+    }
+    if !header.engine.eq_ignore_ascii_case(b"lua") {
+        let engine = String::from_utf8_lossy(&header.engine).into_owned();
+        return Err(format!("Engine '{engine}' not found"));
+    }
+    Ok(header)
 }
 
 /// Runs a library's code; the library, and where its functions are in this thread's state.
@@ -192,14 +202,7 @@ fn build(
     code: &[u8],
     host: &mut dyn Host,
 ) -> Result<(Arc<Library>, Vec<i32>), String> {
-    let header = shebang::of_library(code)?;
-    if !is_name(&header.name) {
-        return Err(BAD_NAME.into());
-    }
-    if header.engine != b"lua" && header.engine != b"LUA" {
-        let engine = String::from_utf8_lossy(&header.engine).into_owned();
-        return Err(format!("Engine '{engine}' not found"));
-    }
+    let header = header_of(code)?;
     let mut registered = engines.load(scripts, header.code, host)?;
     if registered.is_empty() {
         return Err("No functions registered".into());
@@ -224,9 +227,9 @@ pub fn add(
     host: &mut dyn Host,
 ) -> Result<Arc<Library>, String> {
     engines::with(scripts, |engines| {
-        let header = shebang::of_library(code)?;
+        let header = header_of(code)?;
         let exists = |set: &Set| set.iter().any(|library| library.name == header.name);
-        if !replace && is_name(&header.name) && scripts.libraries.look(exists) {
+        if !replace && scripts.libraries.look(exists) {
             let name = String::from_utf8_lossy(&header.name).into_owned();
             return Err(format!("Library '{name}' already exists"));
         }
@@ -238,6 +241,16 @@ pub fn add(
         }
         added.map(|()| library)
     })
+}
+
+/// A library that comes from a file, when there is no client.
+struct FromFile;
+
+impl Host for FromFile {}
+
+/// Adds a library from a file, in the place of one of its name.
+pub fn load_source(registry: &Registry, code: &[u8]) -> Result<(), String> {
+    add(registry.state(), code, true, &mut FromFile).map(|_| ())
 }
 
 fn load(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
@@ -269,7 +282,10 @@ fn delete(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 
 fn flush(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let is_mode = |word| is(word, "ASYNC") || is(word, "SYNC");
-    if args.len() > 3 || args.get(2).is_some_and(|word| !is_mode(word)) {
+    if args.len() > 3 {
+        return Err(wrong_words(args));
+    }
+    if args.get(2).is_some_and(|word| !is_mode(word)) {
         return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     let scripts: &Scripts = cx.core.registry.state();
@@ -347,11 +363,17 @@ fn dump_all(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Too many words for a subcommand.
+fn wrong_words(args: Args<'_>) -> Error {
+    let name = String::from_utf8_lossy(args.word(1));
+    generic(&format!(
+        "unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."
+    ))
+}
+
 fn restore(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if args.len() > 4 {
-        const TEXT: &str = "ERR unknown subcommand or wrong number of arguments for 'RESTORE'. \
-                            Try FUNCTION HELP.";
-        return Err(Error::text(TEXT));
+        return Err(wrong_words(args));
     }
     let (mut replace, mut flush) = (false, false);
     match args.get(3) {
@@ -373,7 +395,8 @@ fn restore(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let result = sources.iter().try_for_each(|code| {
             let (library, references) = build(engines, scripts, code, cx.host)?;
             built.push((Arc::clone(&library), references));
-            set.add(library, replace)
+            let added = set.add(library, replace);
+            added.map_err(|text| text.replace('\'', ""))
         });
         if result.is_ok() {
             scripts.libraries.change(|current| *current = set);
@@ -396,9 +419,7 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let scripts: &Scripts = cx.core.registry.state();
     let running = scripts.running();
     if !running.is_empty() && running.iter().all(|script| script.is_eval) {
-        return Err(Error::text(
-            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-        ));
+        return Err(cx.host.busy_error());
     }
     cx.out.map(2);
     cx.out.text("running_script");

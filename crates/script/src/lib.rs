@@ -22,15 +22,14 @@ pub mod libraries;
 mod raw;
 pub mod run;
 pub mod scripts;
-pub mod sha1;
 pub mod shebang;
 
 use commands::command::Family;
 
 /// The version of Redis that scripts are told, as text.
-pub const LUA_REDIS_VERSION: &str = "7.0.15";
+pub const LUA_REDIS_VERSION: &str = "7.2.4";
 /// The same, a byte a part.
-pub const LUA_REDIS_VERSION_NUMBER: u32 = 7 << 16 | 15;
+pub const LUA_REDIS_VERSION_NUMBER: u32 = 7 << 16 | 2 << 8 | 4;
 
 /// The families of this crate.
 pub const FAMILIES: &[Family] = &[eval::FAMILY, functions::FAMILY];

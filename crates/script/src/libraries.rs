@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
+use commands::registry::Registry;
+
+use crate::scripts::Scripts;
 use crate::shebang::Flags;
 
 /// A function.
@@ -31,6 +34,11 @@ pub struct Library {
     pub functions: Vec<Function>,
 }
 
+/// Functions are found whatever the case of their names.
+fn lower(name: &[u8]) -> Vec<u8> {
+    name.to_ascii_lowercase()
+}
+
 /// A set of libraries whose names and functions do not clash.
 #[derive(Debug, Default, Clone)]
 pub struct Set {
@@ -47,14 +55,14 @@ impl Set {
             return Err(format!("Library '{}' already exists", lossy(&library.name)));
         }
         for function in &library.functions {
-            let owner = self.functions.get(&function.name).map(|(owner, _)| owner);
+            let owner = self.functions.get(&lower(&function.name)).map(|(owner, _)| owner);
             if owner.is_some_and(|owner| !old.as_ref().is_some_and(|old| Arc::ptr_eq(old, owner))) {
                 return Err(format!("Function {} already exists", lossy(&function.name)));
             }
         }
         self.remove(&library.name);
         for (number, function) in library.functions.iter().enumerate() {
-            self.functions.insert(function.name.clone(), (Arc::clone(&library), number));
+            self.functions.insert(lower(&function.name), (Arc::clone(&library), number));
         }
         self.by_name.insert(library.name.clone(), library);
         Ok(())
@@ -64,7 +72,7 @@ impl Set {
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let Some(library) = self.by_name.remove(name) else { return false };
         for function in &library.functions {
-            self.functions.remove(&function.name);
+            self.functions.remove(&lower(&function.name));
         }
         true
     }
@@ -119,7 +127,10 @@ impl Libraries {
 
     /// A function: its library and its number there.
     pub fn function(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
-        self.look(|set| set.functions.get(name).cloned())
+        self.look(|set| match set.functions.get(name) {
+            Some(found) => Some(found.clone()),
+            None => set.functions.get(&lower(name)).cloned(),
+        })
     }
 
     /// Whether this very library is there.
@@ -128,6 +139,12 @@ impl Libraries {
             set.by_name.get(&library.name).is_some_and(|known| Arc::ptr_eq(known, library))
         })
     }
+}
+
+/// The sources of all libraries, for files.
+pub fn sources(registry: &Registry) -> Vec<Vec<u8>> {
+    let set = registry.state::<Scripts>().libraries.snapshot();
+    set.iter().map(|library| library.code.clone()).collect()
 }
 
 #[cfg(test)]

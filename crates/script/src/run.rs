@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use commands::command::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, WRITE};
-use commands::context::{Context, Script};
+use commands::context::{Context, Script, Tick};
 use commands::error::Error;
 use commands::registry::Entry;
 use resp::{Args, Writer};
@@ -55,6 +55,8 @@ pub struct Run<'r, 'c> {
     pub has_written: bool,
     /// Which protocol's types the script wants.
     pub resp3: bool,
+    /// The error that the script returns comes from its command, which has counted it.
+    pub returns_counted: bool,
     /// Why a command was refused.
     pub message: String,
     abort: Option<Abort>,
@@ -74,6 +76,7 @@ impl<'r, 'c> Run<'r, 'c> {
             is_memory_short: false,
             has_written: false,
             resp3: false,
+            returns_counted: false,
             message: String::new(),
             abort: None,
             ticking: None,
@@ -88,6 +91,7 @@ impl<'r, 'c> Run<'r, 'c> {
         self.abort = None;
         self.has_written = false;
         self.resp3 = false;
+        self.returns_counted = false;
         self.cx.again();
         true
     }
@@ -96,6 +100,7 @@ impl<'r, 'c> Run<'r, 'c> {
     pub fn end(mut self) -> Writer {
         if let Some(script) = self.ticking.take() {
             self.cx.core.registry.state::<Scripts>().stopped(&script);
+            self.cx.host.script_ended(&script);
         }
         self.out.clear();
         self.out
@@ -196,7 +201,12 @@ impl<'r, 'c> Run<'r, 'c> {
                 script
             }
         };
-        if self.cx.host.script_tick(&script) && !self.has_written {
+        let ends = match self.cx.host.script_tick(&script) {
+            Tick::GoOn => false,
+            Tick::End => !self.has_written,
+            Tick::EndNow => true,
+        };
+        if ends {
             self.abort = Some(Abort::Killed);
         }
         self.is_aborted()

@@ -53,7 +53,9 @@ pub fn apply_all(shared: &Shared) -> Result<(), (&'static str, String)> {
     if let Some(set) = shared.set_log_level.get() {
         set(&options.text(const { index_of("loglevel") }));
     }
-    apply_to_system(shared)
+    apply_to_system(shared)?;
+    shared.aof.apply(options);
+    Ok(())
 }
 
 fn apply_freeing(shared: &Shared) {

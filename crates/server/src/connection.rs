@@ -158,6 +158,12 @@ impl Unsent {
         self.pieces.push_back(piece);
     }
 
+    /// Puts all of another behind what is there; of the other nothing has gone.
+    fn take_over(&mut self, other: Unsent) {
+        debug_assert_eq!(other.sent, 0);
+        other.pieces.into_iter().for_each(|piece| self.push(piece));
+    }
+
     /// The rest of the first piece.
     fn first(&self) -> Option<&[u8]> {
         self.pieces.front().map(|piece| &piece.bytes()[self.sent..])
@@ -229,6 +235,8 @@ pub struct Peer {
     pub mutes: bool,
     /// To be closed once its replies are sent.
     pub closes: bool,
+    /// What it waits for in WAITAOF.
+    pub wish: Option<crate::aof::commands::Wish>,
 }
 
 impl Peer {
@@ -243,6 +251,7 @@ impl Peer {
             replies: Replies::On,
             mutes: false,
             closes: false,
+            wish: None,
         }
     }
 
@@ -288,6 +297,8 @@ pub struct Connection {
     pub error: Option<ProtocolError>,
     /// Pushed messages wait in `unsent` for the end of the turn.
     pub is_to_flush: bool,
+    /// Replies that wait until the log is safe up to a position.
+    pub held: VecDeque<(u64, Unsent)>,
 }
 
 /// What TLS is given to encrypt at a time: what waits beyond that is counted in `unsent`.
@@ -324,7 +335,32 @@ impl Connection {
 
     /// Adds bytes behind what waits to be sent; the caller sees to it that they are.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.unsent.push(Piece::Bytes(bytes.to_vec()));
+        let last = self.held.back_mut().map_or(&mut self.unsent, |(_, held)| held);
+        last.push(Piece::Bytes(bytes.to_vec()));
+    }
+
+    /// Keeps a reply until the log is safe up to `position`, which is no lower than those before.
+    pub fn hold(&mut self, position: u64, out: &Writer) {
+        match self.held.back_mut() {
+            Some((last, held)) if *last >= position => held.push_rest(out, 0),
+            _ => {
+                let mut held = Unsent::default();
+                held.push_rest(out, 0);
+                self.held.push_back((position, held));
+            }
+        }
+    }
+
+    /// Whether replies are held.
+    pub fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Moves what may be sent, now that the log is safe up to `durable`, to what is being sent.
+    pub fn release(&mut self, durable: u64) {
+        while let Some((_, held)) = self.held.pop_front_if(|(position, _)| *position <= durable) {
+            self.unsent.take_over(held);
+        }
     }
 
     fn send_rest_tls(&mut self) -> io::Result<bool> {
@@ -368,12 +404,14 @@ impl Connection {
 
     /// Bytes that wait to be sent.
     pub fn unsent_bytes(&self) -> usize {
-        self.unsent.bytes()
+        self.unsent.bytes() + self.held.iter().map(|(_, held)| held.bytes()).sum::<usize>()
     }
 
     /// Whether what was written has all gone.
     pub fn is_flushed(&self) -> bool {
-        self.unsent.bytes == 0 && !self.stream.tls.as_ref().is_some_and(|tls| tls.wants_write())
+        self.unsent.bytes == 0
+            && self.held.is_empty()
+            && !self.stream.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
     /// Bytes that have arrived and not been run, those of a transaction's queue included.

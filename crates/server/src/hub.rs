@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use commands::command::{
-    ADMIN, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG, SUBSCRIBED,
-    TRANSACTION, WRITE,
+    ADMIN, ALLOW_BUSY, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG,
+    SUBSCRIBED, TRANSACTION, WRITE,
 };
-use commands::context::{Deliver, Host, Session};
+use commands::context::{Background, Deliver, Host, Script, Session};
+use commands::engine::{BACKGROUND, Turn};
 use commands::error::Error;
 use commands::registry::Entry;
 use keyspace::effects::{Effects, Event, class};
@@ -27,10 +28,14 @@ use crate::pubsub::{Channel, Subscriber};
 use crate::records::Slow;
 use crate::shared::{Counts, Shared};
 use crate::sys;
+use crate::worker::Worker;
 
 /// Commands slower than this many microseconds are always timed one by one: batches hold only
 /// those that cannot take so long.
 const BATCH_MICROSECONDS: i64 = 1000;
+
+/// Of a script's commands, one of so many is timed.
+const TIMED_INSIDE: u64 = 16;
 
 /// See the module.
 pub struct Hub {
@@ -45,11 +50,16 @@ pub struct Hub {
     /// This thread's mail, taken out of its mailbox and not read yet.
     pub mail: VecDeque<Message>,
     /// Messages for the client whose command runs: they follow the reply.
-    own: Vec<Arc<Pushed>>,
+    pub(crate) own: Vec<Arc<Pushed>>,
+    /// A command has looked at keys since this was last taken.
+    pub touched: bool,
     /// Random numbers.
     pub random: Random,
     evictor: Evictor,
-    started: Instant,
+    pub(crate) started: Instant,
+    /// Commands of scripts, and when the one that runs began if it is timed.
+    inside: u64,
+    inside_started: Option<Instant>,
 }
 
 impl Hub {
@@ -62,9 +72,12 @@ impl Hub {
             peer: None,
             mail: VecDeque::new(),
             own: Vec::new(),
+            touched: false,
             random: Random::new(seed),
             evictor: Evictor::default(),
             started: Instant::now(),
+            inside: 0,
+            inside_started: None,
         }
     }
 
@@ -74,6 +87,9 @@ impl Hub {
     /// In a command of another server: the binary brings these families and hubs together.
     pub fn of(host: &mut dyn Host) -> &mut Hub {
         let host: &mut dyn std::any::Any = host;
+        if host.is::<Worker>() {
+            return &mut host.downcast_mut::<Worker>().expect("looked just now").hub;
+        }
         host.downcast_mut().expect("families of the server run under its hub")
     }
 
@@ -224,7 +240,7 @@ impl Hub {
             let picked = self.evictor.pick(space, self.now_ms, &mut self.random);
             let Some((db, key)) = picked else { return false };
             let mut random = Random::new(self.random.bits());
-            let mut turn = commands::engine::Turn {
+            let mut turn = Turn {
                 core: &shared.core,
                 thread: self.thread,
                 now_ms: self.now_ms,
@@ -250,15 +266,42 @@ impl Hub {
                  QUIT / RESET are allowed in this context"
             )));
         }
+        if self.shared.busy.is_any() {
+            return self.check_busy(session, entry);
+        }
         let uses_keys = flags.has(READONLY) || flags.has(WRITE);
-        if uses_keys && peer.client.monitor.load(Ordering::Relaxed) {
+        if uses_keys && self.peer().client.monitor.load(Ordering::Relaxed) {
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
         self.check_files(session, entry)?;
+        self.check_log(session, entry)?;
         if !self.make_room(session, &mut Writer::new(false)) && takes_memory(session, entry) {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
         Ok(())
+    }
+
+    /// Refuses writes while the append-only file cannot be written.
+    fn check_log(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
+        let aof = &self.shared.aof;
+        if !aof.log.is_failing() {
+            return Ok(());
+        }
+        let Some(error) = aof.log.error() else { return Ok(()) };
+        if !writes(session, entry) && entry.full_name != "ping" {
+            return Ok(());
+        }
+        aof.refused.fetch_add(1, Ordering::Relaxed);
+        let text = sys::error_text(&error);
+        Err(Error::new(format!("MISCONF Errors writing to the AOF file: {text}")))
+    }
+
+    /// Refuses most commands while a script runs for long. What remains touches no key: it can run
+    /// in the middle of that script.
+    fn check_busy(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
+        // To forget watches takes the locks of their keys.
+        let is_free = entry.command.flags.has(ALLOW_BUSY) && session.watched.is_empty();
+        if is_free { Ok(()) } else { Err(self.shared.busy.error()) }
     }
 
     /// Refuses what may not run while data is loaded or cannot be saved.
@@ -435,6 +478,16 @@ impl Host for Hub {
         result
     }
 
+    fn busy_error(&self) -> Error {
+        self.shared.busy.error()
+    }
+
+    fn script_ended(&mut self, script: &Script) {
+        if script.is_busy.swap(false, Ordering::Relaxed) {
+            self.shared.busy.end(&self.shared.core.space, script.is_eval);
+        }
+    }
+
     fn is_memory_short(&mut self) -> bool {
         Hub::is_memory_short(self)
     }
@@ -460,12 +513,14 @@ impl Host for Hub {
         let options = &self.shared.options;
         let slow = options.number(const { index_of("slowlog-log-slower-than") });
         let persistence = &self.shared.persistence;
-        let quiet = !persistence.is_loading()
+        let quiet = !self.shared.busy.is_any()
+            && !persistence.is_loading()
             && !persistence.may_refuse()
             && self.shared.monitor_count.load(Ordering::Relaxed) == 0
             && !(0..BATCH_MICROSECONDS).contains(&slow)
             && self.shared.pause.until_ms.load(Ordering::Relaxed) == 0
-            && !self.is_memory_short();
+            && !self.is_memory_short()
+            && !self.shared.aof.log.is_failing();
         self.started = Instant::now();
         let peer = self.peer();
         // A client that listens gets its own messages right behind the reply that belongs to them.
@@ -474,6 +529,7 @@ impl Host for Hub {
     }
 
     fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u64) {
+        self.touched = true;
         let each = self.started.elapsed().as_nanos() as u64 / entries.len() as u64;
         let counts = self.counts();
         add(&counts.commands, entries.len() as u64);
@@ -502,6 +558,9 @@ impl Host for Hub {
 
     fn begin(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
         let flags = entry.command.flags;
+        if entry.command.name == "FLUSHALL" {
+            crate::persistence::save::flushing(&self.shared);
+        }
         if self.shared.monitor_count.load(Ordering::Relaxed) > 0
             && !flags.has(SKIP_MONITOR)
             && !flags.has(ADMIN)
@@ -514,8 +573,38 @@ impl Host for Hub {
         self.started = Instant::now();
     }
 
+    fn failed_waiting(&mut self, entry: &Entry) {
+        add(&self.counts().failed[entry.index], 1);
+    }
+
+    /// The clock costs as much as a small command: one of so many is timed, for all of them.
+    fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
+        if self.shared.monitor_count.load(Ordering::Relaxed) > 0
+            && !entry.command.flags.has(SKIP_MONITOR)
+        {
+            self.feed_monitors(session, args);
+        }
+        self.inside += 1;
+        self.inside_started = self.inside.is_multiple_of(TIMED_INSIDE).then(Instant::now);
+    }
+
+    fn end_inside(&mut self, _: &Session, entry: &Entry, _: Args<'_>, failed: bool) {
+        let elapsed = self.inside_started.take().map(|started| started.elapsed().as_nanos() as u64);
+        let counts = self.counts();
+        counts.call(entry.index, elapsed.map_or(0, |each| each * TIMED_INSIDE));
+        if failed {
+            add(&counts.failed[entry.index], 1);
+        }
+        if let Some(each) = elapsed
+            && self.tracks_latency()
+        {
+            counts.note_latency(entry.index, each, TIMED_INSIDE);
+        }
+    }
+
     fn end(&mut self, _: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
         let nanoseconds = self.started.elapsed().as_nanos() as u64;
+        self.touched |= entry.command.flags.has(READONLY) || entry.command.flags.has(WRITE);
         let counts = self.counts();
         counts.call(entry.index, nanoseconds);
         if failed {
@@ -541,6 +630,9 @@ impl Host for Hub {
     }
 
     fn error(&mut self, error: &Error) {
+        if error.is_counted() {
+            return;
+        }
         add(&self.counts().errors, 1);
         self.shared.records.add_error(error.message());
     }
@@ -558,5 +650,25 @@ impl Host for Hub {
     fn deliverer(&self, session: &Session) -> Deliver {
         let (shared, thread, id) = (Arc::clone(&self.shared), self.thread, session.id);
         Box::new(move |out| shared.send(thread, Message::Served(id, Box::new(out))))
+    }
+
+    fn background(&self) -> Option<Arc<dyn Background>> {
+        Some(Arc::new(Aside(Arc::clone(&self.shared))))
+    }
+}
+
+/// Turns of threads that are no event loops.
+struct Aside(Arc<Shared>);
+
+impl Background for Aside {
+    fn turn(&self, run: &mut dyn FnMut(&mut Turn<'_>)) {
+        let one_at_a_time = &self.0.aside;
+        let mut seed = one_at_a_time.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *seed = seed.wrapping_add(1);
+        let mut hub = Hub::new(Arc::clone(&self.0), BACKGROUND, *seed);
+        hub.now_ms = crate::worker::now_ms();
+        let mut random = Random::new(*seed ^ 0xaaaa);
+        let (now_ms, core) = (hub.now_ms, &self.0.core);
+        run(&mut Turn { core, thread: BACKGROUND, now_ms, random: &mut random, host: &mut hub });
     }
 }

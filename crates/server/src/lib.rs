@@ -2,12 +2,15 @@
 
 pub mod access;
 pub mod admin;
+pub mod aof;
 pub mod apply;
+pub mod busy;
 pub mod client;
 pub mod client_memory;
 pub mod conf_file;
 pub mod connection;
 pub mod families;
+mod held;
 pub mod histogram;
 pub mod hub;
 pub mod inner;
@@ -21,6 +24,7 @@ pub mod persistence;
 pub mod pubsub;
 mod read_ahead;
 pub mod records;
+pub mod scripting;
 pub mod shared;
 pub mod start;
 pub mod sys;
@@ -34,5 +38,5 @@ mod testing;
 
 /// The families of this crate: clients and channels, and the server itself.
 pub fn families() -> Vec<commands::command::Family> {
-    [families::FAMILIES, admin::FAMILIES].concat()
+    [families::FAMILIES, admin::FAMILIES, &[aof::commands::FAMILY]].concat()
 }

@@ -87,6 +87,13 @@ impl Mailbox {
         }
     }
 
+    /// Wakes the thread if it may sleep, without a message.
+    pub fn nudge(&self) {
+        if !self.is_awake.swap(true, Ordering::AcqRel) {
+            let _ = self.waker.wake();
+        }
+    }
+
     /// Takes all messages out.
     pub fn take(&self) -> Vec<Message> {
         if !self.is_awake.swap(false, Ordering::AcqRel) {

@@ -100,6 +100,27 @@ table! {
     "quota-older-headers": Bool, "no", Start,
         "Whether RateLimit-Limit, -Remaining and -Reset are sent as well.";
 }
+"Sagas" {
+    "saga": Bool, "no", Start,
+        "Whether sagas are coordinated: dtm's API under /api/, our own under /v1/sagas.";
+    "saga-durability": Enum(&["none", "everysec", "always"]), "everysec", Start,
+        "What is on the disk before an answer or a call leaves: always = each transition.";
+    "saga-api-key": Secret, "", Start, "The key that every request has to show, \"\" = none.";
+    "saga-branch-hosts": Text, "", Start,
+        "Hosts that branches may be called at, \"\" = all but link-local addresses.";
+    "saga-timeout-seconds": Int(1, INT), "35", Start,
+        "When a prepared transaction is given up, unless it says otherwise.";
+    "saga-retry-seconds": Int(1, INT), "10", Start, "The first wait before another attempt.";
+    "saga-retry-seconds-max": Int(1, INT), "300", Start, "The longest wait between attempts.";
+    "saga-request-seconds": Int(1, INT), "3", Start, "How long a branch may take to answer.";
+    "saga-tries-max": Int(0, INT), "100", Start,
+        "Attempts that go wrong before a branch is a dead letter, 0 = never.";
+    "saga-unfinished-max": Int(1, BIG), "1000000", Start, "Unfinished transactions at a time.";
+    "saga-keep-seconds": Int(0, INT), "86400", Start, "How long a succeeded one is kept.";
+    "saga-keep-failed-seconds": Int(0, INT), "2592000", Start, "How long a failed one is kept.";
+    "saga-keep-max": Int(0, BIG), "2000000", Start, "Finished transactions that are kept.";
+    "saga-keep-bytes": Bytes(0, BIG), "1gb", Start, "Bytes that finished ones may take.";
+}
 "The process" {
     "threads": Int(1, 256), "1", Start, "Event loops; unless set, as many as there are cores.";
     "databases": Int(1, 65536), "16", Start, "Number of databases.";
@@ -136,6 +157,7 @@ table! {
         "Whether the allocator cleans up in the background.";
     "ignore-warnings": Text, "", NoEffect, "Warnings not to be given at start.";
     "crash-log-enabled": Bool, "yes", NoEffect, "Whether a crash is logged.";
+    "use-exit-on-panic": Bool, "no", NoEffect, "Whether a failed assertion exits instead.";
     "crash-memcheck-enabled": Bool, "yes", NoEffect, "Whether memory is tested after a crash.";
     "locale-collate": Text, "", NoEffect, "Locale of comparisons; always by bytes.";
 }
@@ -255,23 +277,27 @@ table! {
 "Files" {
     "save": Words(save), "3600 1 300 100 60 10000", Always,
         "When to save: seconds and changes, in pairs.";
-    "appendonly": Bool, "no", NoEffect, "Whether every write is appended to a file.";
-    "appendfsync": Enum(&["everysec", "always", "no"]), "everysec", NoEffect,
+    "appendonly": Bool, "no", Always, "Whether every write is appended to a file.";
+    "appendfsync": Enum(&["everysec", "always", "no"]), "everysec", Always,
         "When that file is made safe.";
-    "appendfilename": Text, "appendonly.aof", NoEffect, "Its name.";
-    "appenddirname": Text, "appendonlydir", NoEffect, "Its folder.";
-    "no-appendfsync-on-rewrite": Bool, "no", NoEffect,
+    "appendfilename": Text, "appendonly.aof", Start, "Its name.";
+    "appenddirname": Text, "appendonlydir", Start, "Its folder.";
+    "no-appendfsync-on-rewrite": Bool, "no", Always,
         "Whether it is not made safe while it is rewritten.";
-    "auto-aof-rewrite-percentage": Int(0, INT), "100", NoEffect,
+    "auto-aof-rewrite-percentage": Int(0, INT), "100", Always,
         "Growth in percent at which it is rewritten.";
-    "auto-aof-rewrite-min-size": Bytes(0, BIG), "64mb", NoEffect,
+    "auto-aof-rewrite-min-size": Bytes(0, BIG), "64mb", Always,
         "Bytes from which it is rewritten.";
-    "aof-load-truncated": Bool, "yes", NoEffect, "Whether a torn end is cut off at start.";
-    "aof-use-rdb-preamble": Bool, "yes", NoEffect, "Whether it begins with a snapshot.";
-    "aof-timestamp-enabled": Bool, "no", NoEffect, "Whether it has times in it.";
+    "aof-load-truncated": Bool, "yes", Always, "Whether a torn end is cut off at start.";
+    "aof-use-rdb-preamble": Bool, "yes", Always, "Whether it begins with a snapshot.";
+    "aof-timestamp-enabled": Bool, "no", Always, "Whether it has times in it.";
+    "aof-load-corrupt-tail-max-size": Bytes(0, BIG), "0", Always,
+        "Bytes of an end that makes no sense that are cut off at start, at most.";
+    "aof-pending-limit": Bytes(1 << 16, BIG), "64mb", Always,
+        "Bytes that may wait to be written to it before commands wait.";
     "aof-rewrite-incremental-fsync": Bool, "yes", NoEffect,
         "Whether rewriting makes it safe bit by bit.";
-    "aof-disable-auto-gc": Bool, "no", NoEffect, "Whether old files are kept.";
+    "aof-disable-auto-gc": Bool, "no", Always, "Whether old files are kept.";
     "dbfilename": Text, "dump.rdb", Protected, "The snapshot's name.";
     "rdbcompression": Bool, "yes", Always, "Whether the snapshot is compressed.";
     "rdbchecksum": Bool, "yes", Always, "Whether it ends with a checksum.";

@@ -36,6 +36,7 @@ impl Worker {
             for index in group {
                 self.readable(*index);
             }
+            self.release();
         }
         ready.clear();
         self.ready = ready;
@@ -51,10 +52,12 @@ impl Worker {
         }
         let space = &self.hub.shared.core.space;
         for (hash, db) in hashes.into_iter().flatten() {
-            Keyspace::prefetch(&space.lock_one(shard_of(hash)), hash, db);
+            let held = space.lock_one_or_busy(shard_of(hash));
+            held.inspect(|held| Keyspace::prefetch(held, hash, db));
         }
         for (hash, db) in hashes.into_iter().flatten() {
-            Keyspace::prefetch_entry(&space.lock_one(shard_of(hash)), hash, db);
+            let held = space.lock_one_or_busy(shard_of(hash));
+            held.inspect(|held| Keyspace::prefetch_entry(held, hash, db));
         }
     }
 

@@ -138,6 +138,8 @@ pub struct Shared {
     pub free_later: Mutex<std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>>,
     /// Sets what is worth a line in the log; the binary owns the log.
     pub set_log_level: OnceLock<SetLogLevel>,
+    /// Scripts that run for long.
+    pub busy: crate::busy::Busy,
     /// How much the background thread has to free, and has freed.
     pub freeing: Arc<Freeing>,
     /// Connections turned away at the door.
@@ -146,8 +148,12 @@ pub struct Shared {
     pub startup_memory: u64,
     /// `client-output-buffer-limit`: normal, pubsub.
     output_limits: [OutputAtomics; 2],
+    /// The append-only file.
+    pub aof: crate::aof::Aof,
     next_client: AtomicU64,
     samples: Mutex<Samples>,
+    /// Held by the one turn that runs on a thread that is no event loop.
+    pub aside: Mutex<u64>,
 }
 
 #[derive(Default)]
@@ -190,6 +196,8 @@ pub struct Parts {
     pub free_later: std::sync::mpsc::Sender<Vec<keyspace::effects::Garbage>>,
     /// That thread's counts.
     pub freeing: Arc<Freeing>,
+    /// Where data files lie.
+    pub disk: Arc<dyn persist::disk::Disk>,
 }
 
 impl Shared {
@@ -217,18 +225,28 @@ impl Shared {
             persistence: Persistence::new(parts.now_ms),
             free_later: Mutex::new(parts.free_later),
             set_log_level: OnceLock::new(),
+            busy: crate::busy::Busy::default(),
             freeing: parts.freeing,
             rejected_connections: AtomicU64::new(0),
             startup_memory: crate::sys::used_memory(),
             output_limits: Default::default(),
+            aof: crate::aof::Aof::new(parts.disk, parts.threads),
             next_client: AtomicU64::new(1),
             samples: Mutex::default(),
+            aside: Mutex::new(a ^ b),
         }
     }
 
     /// A number for a new client.
     pub fn next_client_id(&self) -> u64 {
         self.next_client.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Wakes a thread.
+    pub fn nudge(&self, thread: usize) {
+        if let Some(mailboxes) = self.mailboxes.get() {
+            mailboxes[thread].nudge();
+        }
     }
 
     /// Sends a message to a thread.

@@ -11,6 +11,7 @@ use commands::engine::Core;
 use commands::registry::Registry;
 use keyspace::keyspace::Keyspace;
 use mio::Poll;
+use persist::disk::Disk;
 
 use crate::conf_file::Configuration;
 use crate::inner::INNER_CLIENTS;
@@ -41,12 +42,13 @@ impl Running {
         }
     }
 
-    /// Waits until every event loop has ended.
+    /// Waits until every event loop has ended and the log is safe.
     pub fn join(self) {
         for thread in self.threads {
             // A thread that panicked has said so; with `panic = abort` there is none.
             let _ = thread.join();
         }
+        self.shared.aof.stop();
     }
 }
 
@@ -95,10 +97,30 @@ fn fit_clients(options: &Options) {
     }
 }
 
-/// Opens the doors and starts the loops. `seed` gives random bits;
+/// Starts the thread that frees what takes long to free.
+fn spawn_freer(
+    garbage: mpsc::Receiver<Vec<keyspace::effects::Garbage>>,
+    freeing: Arc<Freeing>,
+) -> io::Result<()> {
+    let freer = std::thread::Builder::new().name("free".into());
+    freer.spawn(move || {
+        let _registered = sys::register_thread();
+        for garbage in garbage {
+            let count = garbage.len();
+            drop(garbage);
+            freeing.pending.fetch_sub(count, Ordering::Relaxed);
+            freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
+        }
+    })?;
+    Ok(())
+}
+
+/// Opens the doors and starts the loops. `disk` has the data files; `seed` gives
+/// random bits.
 pub fn start(
     configuration: Configuration,
     families: &[Family],
+    disk: Arc<dyn Disk>,
     mut seed: impl FnMut() -> u64,
 ) -> io::Result<Running> {
     let Configuration { options, renames, file: config_file, .. } = configuration;
@@ -111,8 +133,8 @@ pub fn start(
     for (from, to) in &renames {
         registry.rename(from, to).map_err(io::Error::other)?;
     }
-    let core =
-        Core { space: Keyspace::new(databases, threads + LOADERS + INNER_CLIENTS), registry };
+    let space = Keyspace::new(databases, threads).with_loaders(LOADERS + INNER_CLIENTS);
+    let core = Core { space, registry };
     let (sender, garbage) = mpsc::channel();
     let freeing = Arc::new(Freeing::default());
     let shared = Arc::new(Shared::new(Parts {
@@ -124,10 +146,14 @@ pub fn start(
         config_file,
         free_later: sender,
         freeing: Arc::clone(&freeing),
+        disk,
     }));
+    crate::scripting::attach(&shared);
     if let Err((name, text)) = crate::apply::apply_all(&shared) {
         return Err(io::Error::other(format!("{name}: {text}")));
     }
+    crate::aof::recovery::attach(&shared);
+    let recovery = crate::aof::recovery::prepare(&shared).map_err(io::Error::other)?;
     let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<io::Result<_>>()?;
     let mailboxes = polls
         .iter()
@@ -135,17 +161,12 @@ pub fn start(
         .collect::<io::Result<Vec<_>>>()?;
     assert!(shared.mailboxes.set(mailboxes).is_ok(), "set once");
     listeners.register(&polls[0])?;
-    let freer = std::thread::Builder::new().name("free".into());
-    freer.spawn(move || {
-        let _registered = sys::register_thread();
-        for garbage in garbage {
-            let count = garbage.len();
-            drop(garbage);
-            freeing.pending.fetch_sub(count, Ordering::Relaxed);
-            freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
-        }
-    })?;
-    persistence::load::begin(&shared)?;
+    spawn_freer(garbage, freeing)?;
+    shared.aof.start(&shared)?;
+    match recovery {
+        Some(recovery) => crate::aof::recovery::begin(&shared, recovery)?,
+        None => persistence::load::begin(&shared)?,
+    }
     let mut doors = Some(listeners);
     let mut handles = Vec::new();
     for (index, poll) in polls.into_iter().enumerate() {

@@ -43,6 +43,7 @@ impl Server {
             config_file: String::new(),
             free_later,
             freeing: Arc::default(),
+            disk: Arc::new(persist::disk::RealDisk),
         }));
         crate::apply::apply_all(&shared).expect("the defaults are possible");
         let mut hub = Hub::new(Arc::clone(&shared), 0, 1);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use commands::context::{Host, Session};
 use commands::engine::Turn;
 use commands::error::Error;
-use keyspace::keyspace::add;
+use keyspace::keyspace::{DueSeen, add};
 use keyspace::random::Random;
 use mio::{Events, Interest, Poll, Token};
 use resp::{Parser, Requests, Writer};
@@ -79,6 +79,12 @@ pub struct Worker {
     pub(crate) paused: Vec<u64>,
     /// Connections that have been pushed messages, to be sent when the mail has been read.
     pub(crate) to_flush: Vec<usize>,
+    /// Replies that wait for the log.
+    pub(crate) held: crate::held::Held,
+    /// Other clients are being answered in the middle of a script.
+    pub(crate) is_nested: bool,
+    /// When the first key of all expires, as this thread knows it.
+    pub(crate) due: DueSeen,
     pub(crate) ticked_ms: i64,
     pub(crate) cron_ms: i64,
 }
@@ -109,6 +115,9 @@ impl Worker {
             ready: Vec::new(),
             paused: Vec::new(),
             to_flush: Vec::new(),
+            held: Default::default(),
+            is_nested: false,
+            due: DueSeen::default(),
             ticked_ms: 0,
             cron_ms: 0,
         }
@@ -119,7 +128,8 @@ impl Worker {
         let _registered = crate::sys::register_thread();
         let mut events = Events::with_capacity(1024);
         while !self.hub.shared.is_stopping.load(Ordering::Acquire) {
-            let timeout = self.timeout();
+            let can_release = self.before_sleep();
+            let timeout = if can_release { Some(Duration::ZERO) } else { self.timeout() };
             if let Err(error) = self.poll.poll(&mut events, timeout)
                 && error.kind() != io::ErrorKind::Interrupted
             {
@@ -127,6 +137,7 @@ impl Worker {
                 return;
             }
             self.hub.now_ms = now_ms();
+            self.begin_turn();
             self.take_events(&events);
             self.evict_clients();
             for index in std::mem::take(&mut self.unfinished) {
@@ -134,6 +145,16 @@ impl Worker {
             }
             self.read_mail();
             self.tick();
+        }
+    }
+
+    /// Before commands are taken: what the log needs.
+    fn begin_turn(&mut self) {
+        self.release();
+        let log = &self.hub.shared.aof.log;
+        log.wait_for_room();
+        if log.notes_time.load(Ordering::Relaxed) {
+            log.now_s.store(self.hub.now_ms / 1000, Ordering::Relaxed);
         }
     }
 
@@ -158,14 +179,14 @@ impl Worker {
         self.read_ready();
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&mut self) -> Option<Duration> {
         if !self.unfinished.is_empty() || !self.hub.mail.is_empty() {
             return Some(Duration::ZERO);
         }
         let now = self.hub.now_ms;
         let mut until = now + SLEEP_MAX_MS;
         if self.hub.shared.core.space.settings.active_expire.load(Ordering::Relaxed) {
-            until = until.min(self.hub.shared.core.space.next_due_ms());
+            until = until.min(self.hub.shared.core.space.next_due_ms_since(&mut self.due));
         }
         if let Some(Reverse((deadline, _))) = self.deadlines.peek() {
             until = until.min(*deadline);
@@ -179,7 +200,7 @@ impl Worker {
 
     // Connections come and go.
 
-    fn accept(&mut self, listener: usize) {
+    pub(crate) fn accept(&mut self, listener: usize) {
         let Some(listeners) = &mut self.listeners else { return };
         let shared = Arc::clone(&self.hub.shared);
         let mut arrivals = Vec::new();
@@ -250,6 +271,7 @@ impl Worker {
             skips_wait: false,
             error: None,
             is_to_flush: false,
+            held: Default::default(),
         };
         self.by_id.insert(client.id, index);
         self.connections[index] = Some(Box::new(connection));
@@ -311,6 +333,10 @@ impl Worker {
         let client = &connection.peer.client;
         add(&client.total_out, len);
         client.last_ms.store(self.hub.now_ms, Ordering::Relaxed);
+        if let Some(position) = self.hold_position(connection) {
+            self.hold_reply(connection, position);
+            return self.check_output_limits(connection);
+        }
         let sent = connection.send(&self.out);
         self.out.clear();
         sent?;
@@ -344,7 +370,7 @@ impl Worker {
         Ok(())
     }
 
-    fn writable(&mut self, index: usize) {
+    pub(crate) fn writable(&mut self, index: usize) {
         let slot = self.connections.get_mut(index);
         let Some(mut connection) = slot.and_then(|slot| slot.take_if(|c| !c.is_flushed())) else {
             return;
@@ -380,7 +406,7 @@ impl Worker {
     }
 
     /// Does something with a client of this thread and sends what that wrote.
-    fn with_client(&mut self, id: u64, act: impl FnOnce(&mut Worker, &mut Connection)) {
+    pub(crate) fn with_client(&mut self, id: u64, act: impl FnOnce(&mut Worker, &mut Connection)) {
         let Some(index) = self.by_id.get(&id).copied() else { return };
         let Some(mut connection) = self.connections[index].take() else { return };
         act(self, &mut connection);
@@ -390,7 +416,7 @@ impl Worker {
 
     // Mail.
 
-    fn read_mail(&mut self) {
+    pub(crate) fn read_mail(&mut self) {
         self.hub.fetch_mail();
         // What is sent here while this mail is read waits for the next turn.
         for _ in 0..self.hub.mail.len() {
@@ -419,6 +445,7 @@ impl Worker {
             let shared = Arc::clone(&worker.hub.shared);
             turn(&shared.core, &mut worker.hub, &mut worker.random).leave_lines(&blocked);
             worker.end_block(connection);
+            worker.hub.touched = true;
             if !connection.is_mute() {
                 worker.out.append(reply);
             }
@@ -455,7 +482,8 @@ impl Worker {
                 worker.hub.error(&Error::text(text));
                 worker.hub.count_failure(&connection.peer.client);
                 worker.out.error(text);
-            } else {
+                connection.peer.wish = None;
+            } else if !worker.answer_wish(connection) {
                 (blocked.block.on_timeout)(&mut worker.out);
             }
             if connection.is_mute() {
@@ -485,8 +513,11 @@ impl Worker {
         self.ticked_ms = now;
         let shared = Arc::clone(&self.hub.shared);
         let is_paused = shared.pause.until_ms.load(Ordering::Relaxed) > now;
-        let is_still = is_paused || shared.persistence.is_loading();
-        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still {
+        let is_still = is_paused
+            || shared.persistence.is_loading()
+            || shared.aof.log.is_failing() && shared.aof.log.is_over_limit();
+        let expires = shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still;
+        if expires && shared.core.space.next_due_ms_since(&mut self.due) <= now {
             let mut session = Session::new(0);
             let mut out = Writer::new(false);
             let started = Instant::now();

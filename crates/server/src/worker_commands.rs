@@ -12,7 +12,7 @@ use commands::command::{MAY_REPLICATE, NO_AUTH, WRITE};
 use resp::{Args, Requests};
 
 use crate::connection::{Connection, Peer, Replies};
-use crate::worker::{FLUSH_BYTES, Worker, turn};
+use crate::worker::{FLUSH_BYTES, Worker};
 
 /// Why a connection's commands stop being run.
 #[derive(PartialEq, Eq)]
@@ -31,7 +31,6 @@ impl Worker {
         requests: &Requests,
         input: &[u8],
     ) -> Ran {
-        let shared = Arc::clone(&self.hub.shared);
         let mut index = 0;
         while index < requests.len() {
             if connection.peer.closes {
@@ -45,9 +44,9 @@ impl Worker {
                 index += 1;
             } else {
                 self.lend(connection);
-                let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
-                let (session, out) = (&mut connection.session, &mut self.out);
-                index += turn.run_some(session, out, requests, input, index);
+                let session = &mut connection.session;
+                index +=
+                    self.take_turn(|turn, out| turn.run_some(session, out, requests, input, index));
                 self.take_back(connection);
             }
             if connection.session.blocked.is_some() {
@@ -120,7 +119,6 @@ impl Worker {
             self.hold(connection);
             return false;
         }
-        let shared = Arc::clone(&self.hub.shared);
         let mark = self.out.bytes().len();
         let before = connection.peer.replies;
         connection.peer.mutes = before != Replies::On;
@@ -128,8 +126,7 @@ impl Worker {
             connection.peer.replies = Replies::On;
         }
         self.lend(connection);
-        let mut turn = turn(&shared.core, &mut self.hub, &mut self.random);
-        turn.run(&mut connection.session, &mut self.out, args);
+        self.take_turn(|turn, out| turn.run(&mut connection.session, out, args));
         let mutes = std::mem::take(&mut self.hub.peer().mutes);
         if mutes {
             self.out.truncate(mark);
@@ -172,6 +169,7 @@ impl Worker {
     fn note_blocked(&mut self, connection: &Connection) {
         let Some(blocked) = &connection.session.blocked else { return };
         connection.peer.client.wait(Some(Arc::clone(&blocked.waiter)));
+        self.note_wish(connection);
         self.hub.counts().blocked.fetch_add(1, Ordering::Relaxed);
         if let Some(deadline) = blocked.block.deadline_ms {
             self.tidy_deadlines();

@@ -46,6 +46,11 @@ impl Worker {
         let client = &connection.peer.client;
         client.closes.store(connection.peer.closes, Ordering::Relaxed);
         let done = connection.peer.closes && connection.is_flushed();
+        if self.is_nested && holds_places(&connection) {
+            // To close it takes locks that the script holds in whose middle this is.
+            self.connections[index] = Some(connection);
+            return self.unfinished.push(index);
+        }
         if !open || done || connection.is_broken || client.killed.load(Ordering::Relaxed) {
             return self.close(index, connection);
         }
@@ -238,6 +243,11 @@ impl Worker {
             unauthenticated: !connection.peer.is_authenticated,
         }
     }
+}
+
+/// Whether shards know of the client: it waits for keys, or watches some.
+fn holds_places(connection: &Connection) -> bool {
+    connection.session.blocked.is_some() || !connection.session.watched.is_empty()
 }
 
 /// The client has shut down its side. It still gets its replies, but no answer to what waits.

@@ -125,11 +125,21 @@ fn trimming_is_logged_as_what_came_of_it() {
 fn groups_read_once_and_acknowledge() {
     let mut client = filled(3);
     client.check(&[
-        ("XGROUP CREATE none g 0", "-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically."),
+        (
+            "XGROUP CREATE none g 0",
+            "-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may \
+             want to use the MKSTREAM option to create an empty stream automatically.",
+        ),
         ("XGROUP CREATE s g 0", "+OK"),
         ("XGROUP CREATE s g 0", "-BUSYGROUP Consumer Group name already exists"),
-        ("XGROUP CREATE s g 0 NOPE", "-ERR unknown subcommand or wrong number of arguments for 'CREATE'. Try XGROUP HELP."),
-        ("XREADGROUP GROUP g a COUNT 2 STREAMS s >", "*1 *2 $1 s *2 *2 $3 1-0 *2 $1 f $1 1 *2 $3 2-0 *2 $1 f $1 2"),
+        (
+            "XGROUP CREATE s g 0 NOPE",
+            "-ERR unknown subcommand or wrong number of arguments for 'CREATE'. Try XGROUP HELP.",
+        ),
+        (
+            "XREADGROUP GROUP g a COUNT 2 STREAMS s >",
+            "*1 *2 $1 s *2 *2 $3 1-0 *2 $1 f $1 1 *2 $3 2-0 *2 $1 f $1 2",
+        ),
         ("XREADGROUP GROUP g b STREAMS s >", "*1 *2 $1 s *1 *2 $3 3-0 *2 $1 f $1 3"),
         ("XREADGROUP GROUP g b STREAMS s >", "*-1"),
         ("XDEL s 1", ":1"),
@@ -143,7 +153,10 @@ fn groups_read_once_and_acknowledge() {
         ("XACK s g x", BAD_ID),
         ("XPENDING s g", "*4 :1 $3 3-0 $3 3-0 *1 *2 $1 b $1 1"),
         ("XPENDING s h", "-NOGROUP No such key 's' or consumer group 'h'"),
-        ("XREADGROUP GROUP h a STREAMS s >", "-NOGROUP No such key 's' or consumer group 'h' in XREADGROUP with GROUP option"),
+        (
+            "XREADGROUP GROUP h a STREAMS s >",
+            "-NOGROUP No such key 's' or consumer group 'h' in XREADGROUP with GROUP option",
+        ),
         ("XGROUP CREATECONSUMER s g d", ":1"),
         ("XGROUP CREATECONSUMER s g d", ":0"),
         ("XGROUP DELCONSUMER s g b", ":1"),
@@ -161,7 +174,8 @@ fn what_groups_do_is_logged_so_that_it_can_be_done_again() {
     client.run("XGROUP CREATE s g 0");
     let claim = |id: u32, consumer: &str, count: u32, last: u32| {
         format!(
-            "XCLAIM s g {consumer} 0 {id}-0 TIME {NOW} RETRYCOUNT {count} FORCE JUSTID LASTID {last}-0"
+            "XCLAIM s g {consumer} 0 {id}-0 TIME {NOW} RETRYCOUNT {count} FORCE JUSTID \
+             LASTID {last}-0"
         )
     };
     assert_eq!(
@@ -226,11 +240,22 @@ fn readers_wait_and_all_of_them_read() {
         ("XREAD STREAMS s 0", "*1 *2 $1 s *1 *2 $3 1-0 *2 $1 f $1 1"),
         ("XREAD STREAMS s +", "*1 *2 $1 s *1 *2 $3 1-0 *2 $1 f $1 1"),
         ("XREAD STREAMS s $", "*-1"),
-        ("XREAD STREAMS s none 0", "-ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified."),
-        ("XREAD STREAMS s >", "-ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option."),
+        (
+            "XREAD STREAMS s none 0",
+            "-ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be \
+             specified.",
+        ),
+        (
+            "XREAD STREAMS s >",
+            "-ERR The > ID can be specified only when calling XREADGROUP using the GROUP \
+             <group> <consumer> option.",
+        ),
         ("XREAD BLOCK -1 STREAMS s $", "-ERR timeout is negative"),
         ("XREAD BLOCK x STREAMS s $", "-ERR timeout is not an integer or out of range"),
-        ("XREAD GROUP g a STREAMS s 0", "-ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead."),
+        (
+            "XREAD GROUP g a STREAMS s 0",
+            "-ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
+        ),
         ("XREAD COUNT 1 STREAMS", "-ERR syntax error"),
         ("XREAD BLOCK 0 STREAMS s none $ $", ""),
     ]);
@@ -256,7 +281,8 @@ fn what_is_known_of_a_stream() {
     assert_eq!(
         client.run("XINFO STREAM s FULL COUNT 1"),
         format!(
-            "*18 {head} $7 entries *1 {} $6 groups *1 *14 $4 name $1 g $17 last-delivered-id $3 2-0 \
+            "*18 {head} $7 entries *1 {} $6 groups *1 *14 $4 name $1 g $17 last-delivered-id \
+             $3 2-0 \
              $12 entries-read :2 $3 lag :1 $9 pel-count :1 $7 pending *1 *4 $3 2-0 $1 a :{NOW} :1 \
              $9 consumers *1 *10 $4 name $1 a $9 seen-time :{NOW} $11 active-time :{NOW} \
              $9 pel-count :1 $7 pending *1 *3 $3 2-0 :{NOW} :1",
@@ -264,15 +290,31 @@ fn what_is_known_of_a_stream() {
         )
     );
     client.check(&[
-        ("XINFO GROUPS s", "*1 *12 $4 name $1 g $9 consumers :1 $7 pending :1 $17 last-delivered-id $3 2-0 $12 entries-read :2 $3 lag :1"),
+        (
+            "XINFO GROUPS s",
+            "*1 *12 $4 name $1 g $9 consumers :1 $7 pending :1 $17 last-delivered-id $3 2-0 $12 \
+             entries-read :2 $3 lag :1",
+        ),
         ("XINFO CONSUMERS s g", "*1 *8 $4 name $1 a $7 pending :1 $4 idle :5 $8 inactive :5"),
         ("XINFO CONSUMERS s h", "-NOGROUP No such consumer group 'h' for key name 's'"),
         ("XINFO STREAM none", "-ERR no such key"),
-        ("XINFO STREAM s FULL COUNT", "-ERR unknown subcommand or wrong number of arguments for 'STREAM'. Try XINFO HELP."),
-        ("XSETID s 2", "-ERR The ID specified in XSETID is smaller than the target stream top item"),
-        ("XSETID s 9 ENTRIESADDED 2 MAXDELETEDID 0", "-ERR The entries_added specified in XSETID is smaller than the target stream length"),
+        (
+            "XINFO STREAM s FULL COUNT",
+            "-ERR unknown subcommand or wrong number of arguments for 'STREAM'. Try XINFO HELP.",
+        ),
+        (
+            "XSETID s 2",
+            "-ERR The ID specified in XSETID is smaller than the target stream top item",
+        ),
+        (
+            "XSETID s 9 ENTRIESADDED 2 MAXDELETEDID 0",
+            "-ERR The entries_added specified in XSETID is smaller than the target stream length",
+        ),
         ("XSETID s 9 ENTRIESADDED 20 MAXDELETEDID 8", "+OK"),
-        ("XSETID s 7", "-ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"),
+        (
+            "XSETID s 7",
+            "-ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+        ),
         ("XSETID none 7", "-ERR no such key"),
     ]);
 }

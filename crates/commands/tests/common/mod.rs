@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod pair;
+pub mod random_words;
 
 use std::sync::{Arc, Mutex};
 

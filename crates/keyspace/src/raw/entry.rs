@@ -21,6 +21,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::table::{Item, Ref, RefMut};
+use crate::types::foreign::Foreign;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
@@ -44,6 +45,7 @@ const SET: u64 = 4;
 const HASH: u64 = 5;
 const ZSET: u64 = 6;
 const STREAM: u64 = 7;
+const FOREIGN: u64 = 8;
 
 /// One key with its value and time to live.
 pub struct Entry(NonNull<u8>);
@@ -108,6 +110,8 @@ fn word_of(value: Value) -> (u64, *mut u8) {
         Value::Zset(zset) => (ZSET, unsafe { transmute::<Zset, *mut u8>(zset) }),
         // SAFETY: as above.
         Value::Stream(stream) => (STREAM, unsafe { transmute::<Stream, *mut u8>(stream) }),
+        // SAFETY: transparent over an Arc of a sized type.
+        Value::Foreign(value) => (FOREIGN, unsafe { transmute::<Foreign, *mut u8>(value) }),
     }
 }
 
@@ -277,6 +281,8 @@ impl Entry {
             HASH => Kind::Hash,
             ZSET => Kind::Zset,
             STREAM => Kind::Stream,
+            // SAFETY: a foreign value's word is one.
+            FOREIGN => Kind::Foreign(unsafe { (*self.word_ptr::<Foreign>()).type_name() }),
             _ => Kind::String,
         }
     }
@@ -299,7 +305,8 @@ impl Entry {
                 SET => ValueRef::Set(&*self.word_ptr()),
                 HASH => ValueRef::Hash(&*self.word_ptr()),
                 ZSET => ValueRef::Zset(&*self.word_ptr()),
-                _ => ValueRef::Stream(&*self.word_ptr()),
+                STREAM => ValueRef::Stream(&*self.word_ptr()),
+                _ => ValueRef::Foreign(&*self.word_ptr()),
             }
         }
     }
@@ -321,13 +328,14 @@ impl Entry {
                 HASH => ValueMut::Hash(&mut *self.word_ptr()),
                 ZSET => ValueMut::Zset(&mut *self.word_ptr()),
                 STREAM => ValueMut::Stream(&mut *self.word_ptr()),
+                FOREIGN => ValueMut::Foreign(&mut *self.word_ptr()),
                 _ => ValueMut::String,
             }
         }
     }
 
     fn drop_value(&mut self) {
-        if matches!(self.kind_bits(), SHARED | LIST | SET | HASH | ZSET | STREAM) {
+        if matches!(self.kind_bits(), SHARED | LIST | SET | HASH | ZSET | STREAM | FOREIGN) {
             drop(self.read_value());
         }
     }
@@ -344,7 +352,8 @@ impl Entry {
                 SET => Value::Set(ptr::read(self.word_ptr())),
                 HASH => Value::Hash(ptr::read(self.word_ptr())),
                 ZSET => Value::Zset(ptr::read(self.word_ptr())),
-                _ => Value::Stream(ptr::read(self.word_ptr())),
+                STREAM => Value::Stream(ptr::read(self.word_ptr())),
+                _ => Value::Foreign(ptr::read(self.word_ptr())),
             }
         }
     }

@@ -22,7 +22,10 @@
 //! canonical.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::mem::MaybeUninit;
+
+use crate::hasher;
 
 /// Longest string an element can hold: the block around it must stay below 4 GiB.
 pub const ELEMENT_BYTES_MAX: usize = u32::MAX as usize - 1024;
@@ -378,6 +381,28 @@ pub fn count(bytes: &[u8]) -> usize {
         count += 1;
     }
     count
+}
+
+/// Whether every `step`-th element of canonical bytes, from the first on, is there once only.
+pub fn is_distinct(bytes: &[u8], step: usize) -> bool {
+    let mut spans = Vec::with_capacity(bytes.len() / (8 * step) + 1);
+    let mut at = 0;
+    while at < bytes.len() {
+        // Equal strings have equal bytes, so only those need be compared, their hashes first.
+        let end = after(bytes, at);
+        spans.push((hasher::hash(&bytes[at..end]), at, end));
+        at = end;
+        for _ in 1..step {
+            at = if at < bytes.len() { after(bytes, at) } else { at };
+        }
+    }
+    spans.sort_unstable();
+    let same_hash = spans.chunk_by(|one, other| one.0 == other.0);
+    let mut runs = same_hash.filter(|run| run.len() > 1);
+    runs.all(|run| {
+        let distinct: HashSet<&[u8]> = run.iter().map(|(_, at, end)| &bytes[*at..*end]).collect();
+        distinct.len() == run.len()
+    })
 }
 
 /// What [`validate`] found in sound bytes.

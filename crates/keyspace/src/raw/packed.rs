@@ -177,6 +177,11 @@ impl<S: Storage> Block<S> {
         listpack::find(self.bytes(), needle, from, step)
     }
 
+    /// Whether every `step`-th element, from the first on, is there once only.
+    pub fn is_distinct(&self, step: usize) -> bool {
+        listpack::is_distinct(self.bytes(), step)
+    }
+
     /// Puts `value` after the last element.
     #[inline]
     pub fn push_back(&mut self, value: &[u8]) {

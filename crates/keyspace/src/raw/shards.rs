@@ -9,7 +9,7 @@
 //! without.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::lock::{Lock, nap};
 
@@ -91,6 +91,8 @@ pub struct Shards<T> {
     widener: AtomicBool,
     /// Its holder waits for a lock.
     widening: AtomicBool,
+    /// So many hold locks for long.
+    long_holds: AtomicUsize,
 }
 
 // SAFETY: contents are reached under their lock only.
@@ -103,6 +105,7 @@ impl<T: Default> Default for Shards<T> {
             all: (0..SHARDS).map(|_| shard()).collect(),
             widener: AtomicBool::new(false),
             widening: AtomicBool::new(false),
+            long_holds: AtomicUsize::new(0),
         }
     }
 }
@@ -137,7 +140,8 @@ impl<T> Shards<T> {
     /// Takes one shard's lock if it is free.
     pub fn try_lock_one(&self, shard: usize) -> Option<Held<'_, T>> {
         let taken = self.all[shard].lock.try_take();
-        taken.then_some(Held { shards: self, which: Which::One(shard) })
+        // Lazily: one that is made is given back when dropped.
+        taken.then(|| Held { shards: self, which: Which::One(shard) })
     }
 
     /// Takes the locks of all shards of `set`.
@@ -149,6 +153,60 @@ impl<T> Shards<T> {
             }
         }
         Held { shards: self, which: Which::Many(*set) }
+    }
+
+    /// As [`Shards::lock_one`]; nothing if somebody holds it who has said that it takes long.
+    #[inline]
+    pub fn lock_one_unless_long(&self, shard: usize) -> Option<Held<'_, T>> {
+        let lock = &self.all[shard].lock;
+        let taken = lock.try_take() || lock.wait(|| self.has_long_hold());
+        taken.then_some(Held { shards: self, which: Which::One(shard) })
+    }
+
+    /// As [`Shards::lock`]; nothing if somebody holds any of them who has said that it takes long.
+    #[inline]
+    pub fn lock_unless_long(&self, set: &ShardSet) -> Option<Held<'_, T>> {
+        for shard in set.iter() {
+            if !self.all[shard].lock.try_take() && !self.wait_unless_long(set, shard) {
+                return None;
+            }
+        }
+        Some(Held { shards: self, which: Which::Many(*set) })
+    }
+
+    /// As `wait_for`; false, and nothing held, if it may take long.
+    #[cold]
+    fn wait_unless_long(&self, set: &ShardSet, shard: usize) -> bool {
+        let makes_way = || self.widening.load(Ordering::Acquire);
+        let below = || set.iter().take_while(|other| *other < shard);
+        while !self.all[shard].lock.wait(|| makes_way() || self.has_long_hold()) {
+            below().for_each(|held| self.all[held].lock.give());
+            nap(|| !makes_way() || self.has_long_hold());
+            if self.has_long_hold() {
+                return false;
+            }
+            for held in below() {
+                if !self.all[held].lock.try_take() && !self.wait_unless_long(set, held) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    #[inline]
+    fn has_long_hold(&self) -> bool {
+        self.long_holds.load(Ordering::Relaxed) > 0
+    }
+
+    /// Says that locks will be held for long.
+    pub fn begin_long_hold(&self) {
+        self.long_holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes that back.
+    pub fn end_long_hold(&self) {
+        self.long_holds.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Waits for one shard of a set whose shards below it are held, and makes way for the holder
@@ -352,6 +410,16 @@ mod tests {
         assert_eq!(held.indices(), [3, 4, 9]);
         drop(held);
         assert!(shards.try_lock_one(4).is_some());
+    }
+
+    #[test]
+    fn a_lock_that_is_tried_in_vain_stays_taken() {
+        let shards: Shards<u8> = Shards::default();
+        let held = shards.lock_one(7);
+        assert!(shards.try_lock_one(7).is_none());
+        assert!(shards.try_lock_one(7).is_none(), "the first try gave nothing back");
+        drop(held);
+        assert!(shards.try_lock_one(7).is_some());
     }
 
     #[test]

@@ -13,7 +13,6 @@
 //!
 //! **Invariant:** no form holds a member twice, no score is NaN, and a listpack is in order.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -346,28 +345,13 @@ impl Zset {
         random: &mut Random,
         mut visit: impl FnMut(Element<'a>, f64),
     ) {
-        let len = self.len();
-        if let View::Large(ranked) = self.0.view()
-            && count < len / super::SPARSE
-        {
-            // Few of many: draw, and draw again what was drawn before.
-            let mut drawn = HashSet::with_capacity(count);
-            while drawn.len() < count {
-                let Some((member, score)) = ranked.random(|| random.bits()) else { return };
-                if drawn.insert(member.as_ptr()) {
-                    visit(Element::Str(member), score);
-                }
-            }
-            return;
-        }
-        let mut wanted = count.min(len);
-        for (index, (member, score)) in self.iter().enumerate() {
-            // Selection sampling (Knuth, TAOCP 3.4.2, algorithm S): exact in one pass.
-            if random.below(len - index) < wanted {
-                visit(member, score);
-                wanted -= 1;
-            }
-        }
+        let draw = |random: &mut Random| {
+            let View::Large(ranked) = self.0.view() else { return None };
+            let (member, score) = ranked.random(|| random.bits())?;
+            Some((member.as_ptr(), (Element::Str(member), score)))
+        };
+        let visit = |(member, score)| visit(member, score);
+        super::sample(self.len(), count, random, draw, self.iter(), visit);
     }
 
     /// Visits about `count` members from `cursor` (0 = the start) and returns the cursor to go on
@@ -386,21 +370,23 @@ impl Zset {
 
     /// The sorted set of a listpack from outside; refused if a member comes twice or has no score.
     pub fn from_packed(packed: Packed, limits: ZsetLimits) -> Result<Zset, Malformed> {
-        let mut members = Vec::with_capacity(packed.len() / 2);
-        let mut elements = packed.iter();
-        while let Some(member) = elements.next() {
-            let score = element_score(elements.next().ok_or(Malformed)?);
-            if score.is_nan() {
-                return Err(Malformed);
-            }
-            members.push((member.to_vec(), score));
-        }
-        let distinct: HashSet<&[u8]> = members.iter().map(|(member, _)| &member[..]).collect();
-        if distinct.len() != members.len() {
+        if !packed.len().is_multiple_of(2) || !packed.is_distinct(2) {
             return Err(Malformed);
         }
-        let members: Vec<(&[u8], f64)> =
-            members.iter().map(|(m, score)| (&m[..], *score)).collect();
+        let small = Zset(Compact::small(packed));
+        if small.iter().any(|(_, score)| score.is_nan()) {
+            return Err(Malformed);
+        }
+        let in_order = small.iter().is_sorted_by(|(member, score), (other, next)| {
+            let follows = || member.compare(other.text(&mut itoa::Buffer::new())).is_lt();
+            score < next || score == next && follows()
+        });
+        let longest = small.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
+        if in_order && small.len() <= limits.listpack_entries && longest <= limits.listpack_value {
+            return Ok(small);
+        }
+        let members: Vec<_> = small.iter().map(|(m, score)| (m.to_vec(), score)).collect();
+        let members: Vec<_> = members.iter().map(|(m, score)| (&m[..], *score)).collect();
         Ok(Zset::build(&members, limits))
     }
 
@@ -753,7 +739,7 @@ mod tests {
             let pairs: Vec<(&[u8], f64)> =
                 names.iter().zip(0..).map(|(name, n)| (name.as_bytes(), f64::from(n))).collect();
             let set = Zset::build(&pairs, limits);
-            let mut seen = HashSet::new();
+            let mut seen = std::collections::HashSet::new();
             let mut cursor = 0;
             loop {
                 cursor = set.scan(cursor, 10, |member, score| {
@@ -767,7 +753,7 @@ mod tests {
             assert_eq!(seen.len(), pairs.len());
             let mut random = Random::new(5);
             for wanted in [0, 1, 10, pairs.len() - 1, pairs.len() + 5] {
-                let mut drawn = HashSet::new();
+                let mut drawn = std::collections::HashSet::new();
                 set.sample(wanted, &mut random, |member, score| {
                     assert_eq!(set.score(&member.to_vec()), Some(score));
                     drawn.insert(member.to_vec());

@@ -111,6 +111,8 @@ struct Writer {
     spare: Vec<u8>,
     /// Syncs tell nothing before a rewrite has gone past this position.
     suspect_to: Option<u64>,
+    /// The last sync failed.
+    fails_sync: bool,
     last_sync: Option<Instant>,
 }
 
@@ -139,6 +141,8 @@ pub struct Log {
     pub sleep_us: AtomicU64,
     /// Syncs that were put off or waited for, as INFO counts them.
     pub delayed_syncs: AtomicU64,
+    /// Another file begins in what is pending: that is the thread's to do, it syncs the old one.
+    has_cut: AtomicBool,
     sync_asked: AtomicBool,
     is_asleep: AtomicBool,
     is_stopping: AtomicBool,
@@ -178,6 +182,7 @@ impl Default for Log {
             pending_bytes_max: AtomicUsize::new(64 << 20),
             sleep_us: AtomicU64::new(0),
             delayed_syncs: AtomicU64::new(0),
+            has_cut: AtomicBool::new(false),
             sync_asked: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -272,7 +277,8 @@ impl Log {
 
     #[cold]
     fn bring_out(&self) {
-        if self.policy() == Policy::Always || self.is_failing() {
+        let is_threads = self.policy() == Policy::Always || self.has_cut.load(SeqCst);
+        if is_threads || self.is_failing() {
             return self.wake();
         }
         let mut is_first = false;
@@ -340,6 +346,8 @@ impl Log {
         pending.noted_s = 0;
         let (at, position) = (pending.bytes.len(), pending.position);
         pending.cuts.push_back(Cut { at, position, next });
+        self.has_cut.store(true, SeqCst);
+        self.wake();
         position
     }
 
@@ -354,6 +362,7 @@ impl Log {
         let mut pending = lock(&self.pending);
         pending.bytes.clear();
         pending.cuts.clear();
+        self.has_cut.store(false, SeqCst);
         pending.db = None;
         self.pending_bytes.store(0, Relaxed);
         *writer = Writer::default();
@@ -404,6 +413,7 @@ impl Log {
             let rest = pending.bytes.split_off(at);
             let bytes = std::mem::replace(&mut pending.bytes, rest);
             pending.cuts.iter_mut().for_each(|cut| cut.at -= at);
+            self.has_cut.store(!pending.cuts.is_empty(), SeqCst);
             Group { bytes, end: position, next: Some(next) }
         } else if pending.bytes.is_empty() {
             return None;
@@ -443,12 +453,15 @@ impl Log {
                 self.file_bytes.store(len, Relaxed);
             }
             if policy == Policy::Always {
+                writer.fails_sync = false;
                 if writer.suspect_to.is_none() {
                     self.advance_durable(end);
                 }
                 self.told_durable();
             }
-            self.recovered();
+            if !writer.fails_sync {
+                self.recovered();
+            }
         }
     }
 
@@ -514,11 +527,12 @@ impl Log {
         writer.last_sync = Some(Instant::now());
         if let Err(error) = result {
             tracing::warn!("Fail to fsync the AOF file: {}", error_text(&error));
+            writer.fails_sync = true;
             self.suspect(writer);
             return Err(self.failed(error));
         }
         self.took("aof-fsync-everysec", started);
-        writer.is_unsynced = false;
+        (writer.is_unsynced, writer.fails_sync) = (false, false);
         if writer.suspect_to.is_none() {
             self.advance_durable(self.written.load(SeqCst));
         }
@@ -596,6 +610,7 @@ impl Log {
             };
             self.is_asleep.store(true, SeqCst);
             let is_idle = self.appended.load(SeqCst) == self.written.load(SeqCst)
+                && !self.has_cut.load(SeqCst)
                 && !self.is_stopping.load(SeqCst)
                 && !self.sync_asked.load(SeqCst);
             if is_idle {

@@ -11,6 +11,7 @@
 //! Strings longer than 20 bytes are compressed where that is wished and helps.
 
 use keyspace::raw::packed::{Element, canonical_int};
+use keyspace::types::foreign::Foreign;
 use keyspace::types::hash::{Hash, HashView};
 use keyspace::types::list::{List, ListView};
 use keyspace::types::set::{Set, SetView};
@@ -66,6 +67,7 @@ impl Encoder {
                 ZsetView::Ranked(_) => format::ZSET_2,
             },
             ValueRef::Stream(_) => format::STREAM_LISTPACKS_2,
+            ValueRef::Foreign(_) => format::MODULE_2,
         }
     }
 
@@ -80,7 +82,17 @@ impl Encoder {
             ValueRef::Hash(hash) => self.hash(hash, out),
             ValueRef::Zset(zset) => self.zset(zset, out),
             ValueRef::Stream(stream) => stream_form::encode(stream, self, out),
+            ValueRef::Foreign(value) => self.foreign(value, out),
         }
+    }
+
+    /// Appends a value of another crate's type as a module's: its number, one string, the end. One
+    /// that cannot be read becomes an empty string, which no reader takes for a value.
+    fn foreign(&mut self, value: &Foreign, out: &mut Vec<u8>) {
+        length(super::skip::module_number(value.type_name(), 1), out);
+        length(5, out);
+        self.string(&value.image().unwrap_or_default(), out);
+        length(0, out);
     }
 
     /// Appends a string.

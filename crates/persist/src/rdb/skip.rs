@@ -148,9 +148,16 @@ pub fn skip_module_data(cursor: &mut Cursor<'_>) -> Result<(), Error> {
     }
 }
 
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// The number of a module type by its name of nine characters and its version.
+pub fn module_number(name: &str, version: u64) -> u64 {
+    let place = |byte: u8| LETTERS.iter().position(|letter| *letter == byte).unwrap_or(0) as u64;
+    name.bytes().take(9).fold(0, |number, byte| number << 6 | place(byte)) << 10 | version
+}
+
 /// The name of a module type by its number: nine characters of six bits, then ten of version.
 pub fn module_name(number: u64) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let letter = |index: u32| LETTERS[(number >> (58 - 6 * index) & 63) as usize] as char;
     (0..9).map(letter).collect()
 }

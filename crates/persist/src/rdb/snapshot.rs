@@ -6,8 +6,8 @@
 //!  others:   a key that is about to change ---------------> encoded -> pending
 //! ```
 //!
-//! **Bound:** `pending` holds [`PENDING_BYTES_MAX`]; a thread that would add to more than that waits
-//! until the walker has written some of it. The walker never waits for a lock.
+//! **Bound:** `pending` holds [`PENDING_BYTES_MAX`]; a thread that would add to more than that
+//! waits until the walker has written some of it. The walker never waits for a lock.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -62,8 +62,8 @@ pub struct Snapshot<'a> {
     pub uses: Uses,
     /// Whose libraries are written.
     pub libraries: &'a dyn Libraries,
-    /// `rdb-key-save-delay`, for tests: microseconds a key, or so many keys a microsecond.
-    pub key_delay: i64,
+    /// `rdb-key-save-delay`, for tests: microseconds a key; asked again while it lasts.
+    pub key_delay: &'a dyn Fn() -> i64,
     /// Keys written so far, for those who watch.
     pub keys_done: &'a AtomicU64,
     /// Set by those who want it to stop.
@@ -249,8 +249,8 @@ impl Snapshot<'_> {
         sink: &Sink,
         writer: &mut Writer<W>,
     ) -> Result<(), Failed> {
-        let entries = if self.key_delay > 0 { 1 } else { STEP_ENTRIES };
         loop {
+            let entries = if (self.key_delay)() > 0 { 1 } else { STEP_ENTRIES };
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Failed::Stopped);
             }
@@ -261,8 +261,8 @@ impl Snapshot<'_> {
             }
             let keys = sink.keys.load(Ordering::Relaxed);
             self.keys_done.store(keys, Ordering::Relaxed);
-            if keys > before && self.key_delay > 0 {
-                thread::sleep(Duration::from_micros(self.key_delay as u64));
+            if keys > before {
+                self.delay();
             }
             match step {
                 Some(true) => return Ok(()),
@@ -272,8 +272,20 @@ impl Snapshot<'_> {
         }
     }
 
-    /// Writes the snapshot to the file at `path`, by way of a temporary one beside it: at any moment
-    /// there is a whole file under that name, the old or the new.
+    /// Waits as long as the delay says, which may change meanwhile.
+    fn delay(&self) {
+        let started = std::time::Instant::now();
+        let left = || {
+            let delay = Duration::from_micros((self.key_delay)().max(0) as u64);
+            delay.checked_sub(started.elapsed()).filter(|left| !left.is_zero())
+        };
+        while let Some(left) = left().filter(|_| !self.stop.load(Ordering::Relaxed)) {
+            thread::sleep(left.min(Duration::from_millis(5)));
+        }
+    }
+
+    /// Writes the snapshot to the file at `path`, by way of a temporary one beside it: at any
+    /// moment there is a whole file under that name, the old or the new.
     pub fn save(&self, path: &Path, sync: Sync, at_instant: impl FnOnce()) -> Result<(), Failed> {
         let temporary = temporary_beside(path);
         let result = self.save_to(&temporary, sync, at_instant);
@@ -354,7 +366,7 @@ mod tests {
             now_ms: 1000,
             uses: Uses::Untold,
             libraries: &NoLibraries,
-            key_delay: 0,
+            key_delay: &|| 0,
             keys_done: keys,
             stop,
         }

@@ -1,7 +1,7 @@
-//! math.random as Redis has it: the same numbers in every run of a script, on every machine.
+//! math.random as Redis has it: the same numbers after the same seed, on every machine.
 //!
-//! The generator is the 48-bit linear congruential one of POSIX's `drand48`, seeded with 0 before
-//! each run (Redis's `rand.c`).
+//! The generator is the 48-bit linear congruential one of POSIX's `drand48` (Redis's `rand.c`). A
+//! script that sets no seed goes on where the last one of its thread stopped.
 
 use std::ffi::c_int;
 
@@ -13,6 +13,8 @@ use super::state::inner_of;
 const FACTOR: u64 = 0x5_DEEC_E66D;
 const INCREMENT: u64 = 0xB;
 const MASK: u64 = (1 << 48) - 1;
+/// The state that nobody has seeded.
+pub const START: u64 = 0x1234_ABCD_330E;
 /// What a number is divided by, and taken modulo of: 2^31 - 1.
 const MAX: i64 = i32::MAX as i64;
 

@@ -14,7 +14,6 @@ use mlua::ffi as lua;
 use resp::Args;
 
 use super::json::Settings;
-use super::random::seeded;
 use super::reply;
 use super::stack::{State, bytes_at, get_field, pop, push_bytes, push_error, push_ref, set_field};
 use super::stack::{take_ref, type_of};
@@ -92,7 +91,6 @@ pub fn run_job(vm: &mut Vm, run: &mut Run<'_, '_>, job: &Job<'_>) -> Result<(), 
     unsafe {
         (*inner).run = ptr::from_mut(run).cast();
         (*inner).job = ptr::from_ref(job).cast_mut().cast();
-        (*inner).random = seeded(0);
         (*inner).json = Settings::default();
         push_ref(l, (*inner).references.handler);
         push_ref(l, (*inner).references.runner);
@@ -102,10 +100,24 @@ pub fn run_job(vm: &mut Vm, run: &mut Run<'_, '_>, job: &Job<'_>) -> Result<(), 
         (*inner).job = ptr::null_mut();
         let result = if status == lua::LUA_OK { Ok(()) } else { Err(failure(l, inner, run.name)) };
         lua::lua_settop(l, 0);
+        set_pace(l, inner, SMALL_BYTES);
         if was_aborted {
             lua::lua_sethook(l, Some(hook), lua::LUA_MASKCOUNT, HOOK_INSTRUCTIONS);
         }
         result
+    }
+}
+
+/// A state of less than this is collected when it has grown tenfold, a larger one when it has
+/// doubled: marking the libraries again and again would be most of the work otherwise.
+const SMALL_BYTES: usize = 1 << 20;
+
+/// Chooses how often memory is collected; `most` is the size up to which that is seldom.
+unsafe fn set_pace(l: State, inner: *mut Inner, most: usize) {
+    let pace = if (*inner).memory.used <= most { 1000 } else { 200 };
+    if (*inner).pace != pace {
+        (*inner).pace = pace;
+        lua::lua_gc(l, lua::LUA_GCSETPAUSE, pace);
     }
 }
 
@@ -115,11 +127,8 @@ pub unsafe extern "C-unwind" fn runner(l: State) -> c_int {
     let job = &*(*inner).job.cast::<Job<'_>>();
     let first = 3 + job.key_count;
     if (*inner).kind == Kind::Scripts {
-        push_ref(l, (*inner).references.globals);
-        push_words(l, job.words, 3, first);
-        set_field(l, -2, b"KEYS");
-        push_words(l, job.words, first, job.words.len());
-        set_field(l, -2, b"ARGV");
+        set_words(l, 0, b"KEYS", job.words, 3, first);
+        set_words(l, 1, b"ARGV", job.words, first, job.words.len());
         push_ref(l, job.reference);
         lua::lua_call(l, 0, 1);
     } else {
@@ -132,6 +141,54 @@ pub unsafe extern "C-unwind" fn runner(l: State) -> c_int {
     let out = &raw mut *(*run).cx.out;
     reply::write(l, out, (*run).resp3);
     0
+}
+
+/// Sets a global to an array of these words. The last script's array is used again if that left it
+/// as a fresh one would be: nobody can have kept it, as scripts leave nothing behind.
+unsafe fn set_words(l: State, which: usize, name: &[u8], words: Args<'_>, from: usize, to: usize) {
+    let inner = inner_of(l);
+    let len = (to - from) as c_int;
+    let (reference, last_len) = (*inner).references.words[which];
+    if reference != 0 && last_len == len {
+        push_ref(l, reference);
+        for index in from..to {
+            push_bytes(l, words.word(index));
+            lua::lua_rawseti_(l, -2, (index - from + 1) as c_int);
+        }
+        if is_fresh(l, len) {
+            return pop(l, 1);
+        }
+        pop(l, 1);
+    }
+    push_ref(l, (*inner).references.globals);
+    push_words(l, words, from, to);
+    lua::lua_pushvalue(l, -1);
+    if reference == 0 {
+        (*inner).references.words[which] = (take_ref(l), len);
+    } else {
+        lua::lua_rawseti_(l, lua::LUA_REGISTRYINDEX, reference);
+        (*inner).references.words[which].1 = len;
+    }
+    set_field(l, -2, name);
+    pop(l, 1);
+}
+
+/// Whether the array at the top has nothing besides its `len` elements.
+unsafe fn is_fresh(l: State, len: c_int) -> bool {
+    if lua::lua_getmetatable(l, -1) != 0 {
+        pop(l, 1);
+        return false;
+    }
+    if len == 0 {
+        lua::lua_pushnil(l);
+    } else {
+        lua::lua_pushnumber(l, f64::from(len));
+    }
+    if lua::lua_next(l, -2) == 0 {
+        return true;
+    }
+    pop(l, 2);
+    false
 }
 
 unsafe fn push_words(l: State, words: Args<'_>, from: usize, to: usize) {
@@ -226,6 +283,10 @@ pub unsafe extern "C-unwind" fn hook(l: State, _: *mut lua::lua_Debug) {
     if !(*inner).run.is_null() {
         let run = (*inner).run;
         if !(*run).must_end() {
+            if (*inner).pace > 200 && (*inner).memory.used > 8 * SMALL_BYTES {
+                set_pace(l, inner, 8 * SMALL_BYTES);
+                lua::lua_gc(l, lua::LUA_GCSTEP, 1);
+            }
             return;
         }
         // At every line from now on: no pcall in the script outlives that.

@@ -36,12 +36,12 @@ const ALLOWED: &[&str] = &[
     "tonumber",
     "tostring",
     "type",
-    "unpack",
 ];
 /// Lua's own functions that get a wrapper, which has the original.
 const WRAPPED: &[(&str, Function)] = &[
     ("pcall", guarded),
     ("xpcall", guarded),
+    ("unpack", unpack),
     ("rawset", unless_protected),
     ("setmetatable", unless_protected),
     ("collectgarbage", collectgarbage),
@@ -279,7 +279,9 @@ unsafe extern "C-unwind" fn guarded(l: State) -> c_int {
 /// Runs what changes its first argument if that may be changed.
 unsafe extern "C-unwind" fn unless_protected(l: State) -> c_int {
     if push_real(l, 1) {
-        raise(l, format_args!("Attempt to modify a readonly table"));
+        // Without a place in front: it is raised inside the function that was called.
+        push_bytes(l, b"Attempt to modify a readonly table");
+        lua::lua_error(l);
     }
     original(l)(l)
 }
@@ -293,6 +295,25 @@ unsafe extern "C-unwind" fn with_pattern(l: State) -> c_int {
         if parts {
             raise(l, format_args!("pattern too complex"));
         }
+    }
+    original(l)(l)
+}
+
+/// `unpack(table, first, last)`. Lua 5.1's own counts in 32 bits, which run over.
+unsafe extern "C-unwind" fn unpack(l: State) -> c_int {
+    const RESULTS_MAX: i64 = 8000;
+    lua::luaL_checktype(l, 1, lua::LUA_TTABLE);
+    let first = lua::luaL_optinteger(l, 2, 1) as i64;
+    let last = match type_of(l, 3) {
+        lua::LUA_TNONE | lua::LUA_TNIL => lua::lua_objlen(l, 1) as i64,
+        _ => lua::luaL_checkinteger(l, 3) as i64,
+    };
+    if last.saturating_sub(first) >= RESULTS_MAX {
+        raise(l, format_args!("too many results to unpack"));
+    }
+    let in_range = |place: i64| i32::try_from(place).is_ok();
+    if !in_range(first) || !in_range(last.saturating_add(1)) {
+        raise(l, format_args!("too many results to unpack"));
     }
     original(l)(l)
 }

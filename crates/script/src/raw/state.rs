@@ -13,8 +13,8 @@ use resp::OwnedArgs;
 use super::json::Settings;
 use super::library::Loading;
 use super::run::HOOK_INSTRUCTIONS;
-use super::sandbox;
 use super::stack::{State, pop};
+use super::{random, sandbox};
 use crate::run::Run;
 
 /// What the state is for: scripts see KEYS and ARGV as globals, functions get them.
@@ -50,6 +50,8 @@ pub struct References {
     pub globals_meta: c_int,
     /// The globals while a library is loaded.
     pub loading_globals: c_int,
+    /// KEYS and ARGV of the last script, each with its length; 0 before the first one.
+    pub words: [(c_int, c_int); 2],
 }
 
 /// What C functions reach through their state; see the module.
@@ -64,6 +66,8 @@ pub struct Inner {
     pub loading: *mut Loading,
     /// What the call at hand is to do.
     pub job: *mut c_void,
+    /// Percent to which memory grows before it is collected.
+    pub pace: c_int,
     /// Scratch bytes.
     pub buffer: Vec<u8>,
     /// Scratch text.
@@ -130,11 +134,12 @@ impl Vm {
             run: ptr::null_mut(),
             loading: ptr::null_mut(),
             job: ptr::null_mut(),
+            pace: 200,
             buffer: Vec::new(),
             message: String::new(),
             words: OwnedArgs::default(),
             json: Settings::default(),
-            random: 0,
+            random: random::START,
             references: References::default(),
         }));
         // SAFETY: the allocator gets the address of what lives as long as the state.

@@ -21,6 +21,7 @@ use keyspace::raw::entry::NewValue;
 use keyspace::raw::shards::ShardSet;
 use resp::Args;
 
+use super::digest::Digest;
 use crate::hub::Hub;
 use crate::options::index_of;
 use crate::persistence::{load, save};
@@ -143,6 +144,13 @@ const ROWS: &[Command] = &[
     Command { name: "PAUSE-CRON", ..NOTHING },
     Command { name: "DICT-RESIZING", ..NOTHING },
     Command {
+        name: "AOF-FLUSH-SLEEP",
+        run: aof_flush_sleep,
+        usage: "microseconds",
+        summary: "Sleeps before each write to the append-only file.",
+        ..Command::DEFAULT
+    },
+    Command {
         name: "RELOAD",
         run: reload,
         usage: "[NOSAVE] [NOFLUSH] [MERGE]",
@@ -151,16 +159,32 @@ const ROWS: &[Command] = &[
         ..Command::DEFAULT
     },
     Command {
+        name: "DIGEST",
+        run: digest,
+        summary: "Returns a digest of all data, equal to that of a Redis with equal data.",
+        complexity: "O(N), N = bytes and elements",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "DIGEST-VALUE",
+        run: digest_value,
+        usage: "key [key ...]",
+        summary: "Returns a digest of each key's value.",
+        complexity: "O(N), N = bytes and elements",
+        ..Command::DEFAULT
+    },
+    Command {
         name: "LOADAOF",
-        run: no_files,
-        summary: "Loads the append-only file; not there yet.",
+        run: load_aof,
+        summary: "Empties all databases and loads the append-only file.",
         ..Command::DEFAULT
     },
 ];
 
 /// The subcommands that look at keys or make some.
 fn wants_keys(args: Args<'_>) -> bool {
-    const NAMES: [&str; 4] = ["OBJECT", "LISTPACK", "HTSTATS-KEY", "POPULATE"];
+    const NAMES: [&str; 6] =
+        ["OBJECT", "LISTPACK", "HTSTATS-KEY", "POPULATE", "DIGEST", "DIGEST-VALUE"];
     args.get(1).is_some_and(|word| NAMES.iter().any(|name| is(word, name)))
 }
 
@@ -220,8 +244,48 @@ fn nothing(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn no_files(_: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
-    Err(Error::text("ERR persistence is not there yet: nothing is kept on disk"))
+fn load_aof(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    if cx.session.in_exec {
+        return Err(Error::text("ERR DEBUG LOADAOF cannot run in a transaction"));
+    }
+    let hub = Hub::of(cx.host);
+    let shared = Arc::clone(&hub.shared);
+    let thread = hub.thread;
+    crate::aof::recovery::reload(&shared, thread)
+        .map_err(|why| Error::new(format!("ERR {why}")))?;
+    tracing::info!("Append Only File loaded by DEBUG LOADAOF");
+    cx.out.ok();
+    Ok(())
+}
+
+fn aof_flush_sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let us = integer(args.word(2))?.clamp(0, 10_000_000);
+    Hub::of(cx.host).shared.aof.log.sleep_us.store(us as u64, Ordering::Relaxed);
+    cx.out.ok();
+    Ok(())
+}
+
+fn digest(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    let (db, space) = (cx.keys.db(), cx.keys.space());
+    let mut all = Digest::default();
+    for other in (0..space.databases()).filter(|db| space.key_count(*db) > 0) {
+        cx.keys.select(other);
+        all.database(other);
+        cx.keys.for_each(|entry| all.entry(entry));
+    }
+    cx.keys.select(db);
+    cx.out.simple(&all.hex());
+    Ok(())
+}
+
+fn digest_value(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    cx.out.array(args.len() - 2);
+    for key in args.iter().skip(2) {
+        let mut digest = Digest::default();
+        cx.keys.inspect(key, |entry| digest.value(entry));
+        cx.out.simple(&digest.hex());
+    }
+    Ok(())
 }
 
 fn set_skip_checksums(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {

@@ -203,6 +203,20 @@ fn clients(page: &mut Page<'_>) {
     page.field("monitor_clients", shared.monitor_count.load(Ordering::Relaxed));
 }
 
+fn script_memory(page: &mut Page<'_>) {
+    let counts = crate::scripting::counts(page.shared);
+    page.field("used_memory_vm_eval", counts.script_vm_bytes);
+    page.bytes("used_memory_lua", counts.script_vm_bytes);
+    page.field("used_memory_scripts_eval", counts.script_bytes);
+    page.field("number_of_cached_scripts", counts.scripts);
+    page.field("number_of_functions", counts.functions);
+    page.field("number_of_libraries", counts.libraries);
+    page.field("used_memory_vm_functions", counts.function_vm_bytes);
+    page.bytes("used_memory_vm_total", counts.script_vm_bytes + counts.function_vm_bytes);
+    page.field("used_memory_functions", counts.library_bytes);
+    page.bytes("used_memory_scripts", counts.script_bytes + counts.library_bytes);
+}
+
 fn memory(page: &mut Page<'_>) {
     let shared = page.shared;
     let (used, peak, rss) = (sys::used_memory(), shared.peak_memory(), sys::resident_memory());
@@ -222,12 +236,7 @@ fn memory(page: &mut Page<'_>) {
     page.field("allocator_resident", resident);
     page.field("allocator_retained", retained);
     page.bytes("total_system_memory", sys::total_memory());
-    page.bytes("used_memory_lua", 0);
-    page.zeros(&["used_memory_vm_eval", "used_memory_scripts_eval", "number_of_cached_scripts"]);
-    page.zeros(&["number_of_functions", "number_of_libraries", "used_memory_vm_functions"]);
-    page.bytes("used_memory_vm_total", 0);
-    page.zeros(&["used_memory_functions"]);
-    page.bytes("used_memory_scripts", 0);
+    script_memory(page);
     page.bytes("maxmemory", page.number(const { index_of("maxmemory") }) as u64);
     page.field("maxmemory_policy", page.option(const { index_of("maxmemory-policy") }));
     page.ratio("allocator_frag_ratio", active, allocated);
@@ -251,15 +260,37 @@ fn memory(page: &mut Page<'_>) {
 fn persistence(page: &mut Page<'_>) {
     let (shared, now_ms) = (page.shared, page.now_ms);
     crate::persistence::fields(shared, now_ms, |name, value| page.field(name, value));
-    page.zeros(&["aof_enabled", "aof_rewrite_in_progress"]);
-    page.zeros(&["aof_rewrite_scheduled"]);
-    page.field("aof_last_rewrite_time_sec", -1);
-    page.field("aof_current_rewrite_time_sec", -1);
-    page.field("aof_last_bgrewrite_status", "ok");
-    page.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
-    page.field("aof_last_write_status", "ok");
-    page.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
+    append_only_file(page);
+    page.zeros(&["module_fork_in_progress", "module_fork_last_cow_size"]);
     crate::persistence::loading_fields(shared, now_ms, |name, value| page.field(name, value));
+}
+
+fn append_only_file(page: &mut Page<'_>) {
+    let aof = &page.shared.aof;
+    let word = |is_well| if is_well { "ok" } else { "err" };
+    let (runs, since, is_scheduled) = aof.rewriting();
+    let rewrites = aof.rewrites();
+    page.field("aof_enabled", u8::from(aof.is_on()));
+    page.field("aof_rewrite_in_progress", u8::from(runs));
+    page.field("aof_rewrite_scheduled", u8::from(is_scheduled));
+    page.field("aof_last_rewrite_time_sec", rewrites.last_seconds);
+    let seconds = since.map_or(-1, |since| since.elapsed().as_secs() as i64);
+    page.field("aof_current_rewrite_time_sec", seconds);
+    page.field("aof_last_bgrewrite_status", word(rewrites.last_ok));
+    page.field("aof_rewrites", rewrites.done);
+    page.field("aof_rewrites_consecutive_failures", rewrites.failures_in_a_row);
+    page.field("aof_last_write_status", word(!aof.log.is_failing()));
+    page.zeros(&["aof_last_cow_size"]);
+    if aof.is_on() {
+        let (current, base) = aof.sizes();
+        page.fields(&[("aof_current_size", current), ("aof_base_size", base)]);
+        page.zeros(&["aof_pending_rewrite"]);
+        page.field("aof_buffer_length", aof.log.pending_bytes());
+        page.zeros(&["aof_pending_bio_fsync", "aof_delayed_fsync"]);
+        page.field("aof_refused_writes", aof.refused.load(Ordering::Relaxed));
+        page.field("aof_position", aof.log.appended());
+        page.field("aof_durable_position", aof.log.durable());
+    }
 }
 
 fn stats(page: &mut Page<'_>) {

@@ -11,7 +11,6 @@ use resp::Args;
 use super::info::REDIS_VERSION;
 use crate::hub::Hub;
 
-const NO_FILES: Error = Error::text("ERR persistence is not there yet: nothing is kept on disk");
 const NO_REPLICATION: Error = Error::text("ERR replication is not there yet");
 const NO_MODULES: Error = Error::text("ERR modules are not there and will not be");
 const NO_CLUSTER: Error = Error::text("ERR This instance has cluster support disabled");
@@ -66,13 +65,6 @@ pub const FAMILY: Family = Family {
             usage: "host port",
             summary: "Follows another server; only NO ONE so far.",
             deprecated: Some(("5.0.0", "`REPLICAOF`")),
-            ..Command::DEFAULT
-        },
-        Command {
-            name: "BGREWRITEAOF",
-            run: no_files,
-            flags: ADMIN.with(NO_SCRIPT),
-            summary: "Rewrites the append-only file; not there yet.",
             ..Command::DEFAULT
         },
         Command {
@@ -214,10 +206,6 @@ fn replicaof(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     }
     Err(NO_REPLICATION)
-}
-
-fn no_files(_: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
-    Err(NO_FILES)
 }
 
 fn module_list(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use commands::command::{
-    ADMIN, Command, DANGEROUS, FAST, Family, Group, LOADING, NO_MULTI, NO_SCRIPT, STALE,
+    ADMIN, ALLOW_BUSY, Command, DANGEROUS, FAST, Family, Group, LOADING, NO_MULTI, NO_SCRIPT, STALE,
 };
 use commands::context::Context;
 use commands::error::Error;
@@ -45,7 +45,7 @@ pub const FAMILY: Family = Family {
         Command {
             name: "SHUTDOWN",
             run: shutdown,
-            flags: ADMIN.with(NO_SCRIPT).with(LOADING).with(STALE).with(NO_MULTI),
+            flags: ADMIN.with(NO_SCRIPT).with(LOADING).with(STALE).with(NO_MULTI).with(ALLOW_BUSY),
             usage: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
             summary: "Saves all data if `save` has a rule, and ends the server.",
             complexity: "O(N), N = keys, where it saves",

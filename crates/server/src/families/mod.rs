@@ -9,8 +9,6 @@ pub mod connection;
 pub mod dump;
 pub mod pubsub_commands;
 
-use std::any::Any;
-
 use commands::command::Family;
 use commands::context::Context;
 
@@ -25,6 +23,5 @@ pub const FAMILIES: &[Family] =
 /// # Panics
 /// If the command runs in another server than this crate's.
 pub fn hub<'a>(cx: &'a mut Context<'_>) -> &'a mut Hub {
-    let host: &mut dyn Any = cx.host;
-    host.downcast_mut().expect("these families are for this server")
+    Hub::of(cx.host)
 }

@@ -1,7 +1,6 @@
 //! SUBSCRIBE, PUBLISH and their like: who listens is in [`crate::pubsub`], which all threads share,
 //! and in the client's peer, for its own sake.
 
-use std::any::Any;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -191,8 +190,7 @@ fn note(peer: &Peer) {
 }
 
 fn confirm(cx: &mut Context<'_>, word: &str, name: Option<&[u8]>, count: usize) {
-    let host: &mut dyn Any = cx.host;
-    let hub: &mut Hub = host.downcast_mut().expect("see families::hub");
+    let hub = Hub::of(cx.host);
     hub.confirm(cx.session, cx.out, |out| {
         out.push(3);
         out.text(word);
@@ -255,8 +253,7 @@ fn leave(cx: &mut Context<'_>, args: Args<'_>, kind: Channel, word: &str) -> Res
 
 /// What was sent to the client before it stopped listening comes before the confirmation.
 fn write_claimed(cx: &mut Context<'_>) {
-    let host: &mut dyn Any = cx.host;
-    let hub: &mut Hub = host.downcast_mut().expect("see families::hub");
+    let hub = Hub::of(cx.host);
     hub.write_claimed(cx.session, cx.out);
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use keyspace::keyspace::Tally;
 use keyspace::load::OnDuplicate;
 use persist::rdb::load::{self, Loading, Progress, Summary};
-use persist::rdb::reader::Checksum;
+use persist::rdb::reader::{CHECKSUM, Checksum};
 use persist::rdb::{Error, Why};
 
 use super::{LOADERS, save};
@@ -67,15 +67,17 @@ fn give_up(shared: &Shared, error: &Error) {
     if shared.is_stopping.load(Ordering::Acquire) {
         return;
     }
-    let text = match &error.why {
+    match &error.why {
         Why::Short(_) => {
-            "Short read or OOM loading DB. Unrecoverable error, aborting now.".to_string()
+            tracing::error!("Short read or OOM loading DB. Unrecoverable error, aborting now.");
         }
-        Why::Refused(text) => text.clone(),
-        why => format!("Internal error in RDB reading offset {}: {why}", error.offset),
-    };
-    tracing::error!("{text}");
-    tracing::error!("{}: {error}", save::path(shared).display());
+        Why::Refused(text) => tracing::error!("{text}"),
+        _ => {}
+    }
+    let what = if error.reading == CHECKSUM { "RDB CRC error: " } else { "" };
+    let path = save::path(shared);
+    tracing::error!("Internal error in RDB reading: {what}{}: {error}", path.display());
+    tracing::error!("Terminating server after rdb file reading failure.");
     tracing::error!("forebay check rdb tells more, and with --fix saves what is sound");
     shared.persistence.fail("Fatal error loading the DB, check server logs. Exiting.".into());
     shared.stop();
@@ -88,6 +90,27 @@ fn load_file(
     total: u64,
     duplicate: OnDuplicate,
 ) -> Result<Summary, Error> {
+    let (summary, ..) = load_source(shared, file, total, duplicate, Expired::LeftOut)?;
+    Ok(summary)
+}
+
+/// What becomes of keys past their time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expired {
+    /// They are left out.
+    LeftOut,
+    /// They are loaded: what follows may count on them.
+    Kept,
+}
+
+/// Loads what `source` begins with; what follows it in the source, and the source.
+pub fn load_source<R: io::Read + Send>(
+    shared: &Shared,
+    source: R,
+    total: u64,
+    duplicate: OnDuplicate,
+    expired: Expired,
+) -> Result<(Summary, Vec<u8>, R), Error> {
     let space = &shared.core.space;
     let threads = shared.threads().clamp(1, LOADERS);
     let tallies: Vec<&Tally> =
@@ -99,17 +122,17 @@ fn load_file(
         space,
         tallies: &tallies,
         now_ms: now_ms(),
-        skips_expired: true,
+        skips_expired: expired == Expired::LeftOut,
         duplicate,
         checksum: if is_checked { Checksum::Verify } else { Checksum::Ignore },
         libraries: shared.persistence.libraries(),
         progress,
     };
-    let (summary, ..) = load::load(file, Some(total), &loading)?;
+    let (summary, rest, source) = load::load(source, Some(total), &loading)?;
     tell(&summary);
     shared.persistence.loaded[0].store(summary.keys, Ordering::Relaxed);
     shared.persistence.loaded[1].store(summary.expired, Ordering::Relaxed);
-    Ok(summary)
+    Ok((summary, rest, source))
 }
 
 fn tell(summary: &Summary) {
@@ -124,6 +147,9 @@ fn tell(summary: &Summary) {
     if let Some(bytes) = number("used-mem") {
         let megabytes = bytes as f64 / f64::from(1 << 20);
         tracing::info!("RDB memory usage when created {megabytes:.2} Mb");
+    }
+    for key in &summary.empty_keys {
+        tracing::info!("Loading RDB, skipping empty key: {}", key.escape_ascii());
     }
     if summary.empty > 0 {
         tracing::info!("Done loading RDB, empty keys skipped: {}.", summary.empty);

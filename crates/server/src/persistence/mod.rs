@@ -10,7 +10,8 @@
 //! while all event loops go on; SAVE and SHUTDOWN make their own client wait for it.
 //!
 //! **Invariant:** a snapshot that fails leaves the old file as it was, and while
-//! `stop-writes-on-bgsave-error` is on and `save` has a rule, writes are refused until one succeeds.
+//! `stop-writes-on-bgsave-error` is on and `save` has a rule, writes are refused until one
+//! succeeds.
 
 pub mod load;
 pub mod save;
@@ -103,6 +104,31 @@ impl Persistence {
     #[inline]
     pub fn is_loading(&self) -> bool {
         self.is_loading.load(Ordering::Acquire)
+    }
+
+    /// Whether a snapshot is being taken, or is about to be.
+    pub fn is_saving(&self) -> bool {
+        let saving = &self.saving;
+        saving.is_busy.load(Ordering::Acquire) || saving.in_background.load(Ordering::Acquire)
+    }
+
+    /// Says that so many bytes are being loaded from now on.
+    pub fn begin_loading(&self, bytes: u64, now_ms: i64) {
+        self.loading_bytes.store(bytes, Ordering::Relaxed);
+        self.loading_since_ms.store(now_ms, Ordering::Relaxed);
+        self.progress.bytes.store(0, Ordering::Relaxed);
+        self.progress.keys.store(0, Ordering::Relaxed);
+        self.is_loading.store(true, Ordering::Release);
+    }
+
+    /// Where loading tells how far it has come.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Says that all is loaded.
+    pub fn end_loading(&self) {
+        self.is_loading.store(false, Ordering::Release);
     }
 
     /// Whether writes may have to be refused.

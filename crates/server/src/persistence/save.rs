@@ -97,7 +97,7 @@ fn take(shared: &Shared) -> Result<(), Failed> {
         now_ms,
         uses: uses(shared),
         libraries: shared.persistence.libraries(),
-        key_delay: shared.options.number(const { index_of("rdb-key-save-delay") }),
+        key_delay: &|| shared.options.number(const { index_of("rdb-key-save-delay") }),
         keys_done: &saving.keys_done,
         stop: &saving.stop,
     };
@@ -173,6 +173,18 @@ fn in_background(shared: &Shared) {
 /// Has a snapshot begun as soon as none is being taken.
 pub fn schedule(shared: &Shared) {
     shared.persistence.saving.is_scheduled.store(true, Ordering::Relaxed);
+}
+
+/// FLUSHALL is about to run: what is being saved in the background is not wanted any more, and the
+/// emptiness is, if there are rules.
+pub fn flushing(shared: &Shared) {
+    let saving = &shared.persistence.saving;
+    if saving.in_background.load(Ordering::Acquire) {
+        saving.stop.store(true, Ordering::Relaxed);
+        if !rules(shared).is_empty() {
+            schedule(shared);
+        }
+    }
 }
 
 /// Ten times a second: begins a snapshot that is scheduled or that a rule of `save` asks for.

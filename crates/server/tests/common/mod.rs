@@ -36,7 +36,8 @@ impl Server {
         }
         let families = [commands::FAMILIES, &forebay_server::families()].concat();
         // All servers of the process share the hash's seed.
-        let running = start(configuration, &families, || 0x1234_5678_9abc_def0).unwrap();
+        let disk = std::sync::Arc::new(persist::disk::RealDisk);
+        let running = start(configuration, &families, disk, || 0x1234_5678_9abc_def0).unwrap();
         Server { port, running: Some(running) }
     }
 

@@ -1,0 +1,212 @@
+//! A database as the keyspace holds it: one writing connection that is lent to whoever runs SQL, a
+//! thread of its own for what takes long, and what must still be logged.
+//!
+//! ```text
+//! command arrives, key locked --try--> Lease: runs here, logs under the key's lock
+//!                            --busy, long, on file--> queue --> the database's thread: Lease,
+//!                                 runs, leaves its records in `unlogged`, ends the lease, takes
+//!                                 the key's lock, logs
+//! MULTI, Lua, key locked     --wait--> Lease until the end of the transaction
+//! ```
+//!
+//! **Invariant:** who holds a lease never waits for a key's lock; so who holds keys' locks may wait
+//! for a lease.
+//! **Invariant:** what was done is logged in the order in which it was done: whoever gets a lease
+//! under the key's lock logs first what others left in `unlogged`.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use keyspace::types::foreign::{Foreign, ForeignValue};
+
+use crate::budget::Budget;
+use crate::connection::Connection;
+use crate::error::SqlError;
+use crate::image;
+use crate::queue::Job;
+
+/// The name that TYPE answers: RediSQL's.
+pub const TYPE_NAME: &str = "rediSQLDB";
+
+/// A record for the commit log: the words after `SQL.APPLY key`.
+pub type Record = Vec<Vec<u8>>;
+
+/// See the module.
+pub struct Database {
+    /// Its file, if it has one.
+    pub path: Option<PathBuf>,
+    slot: Mutex<Option<Box<Connection>>>,
+    free: Condvar,
+    /// How long what runs now may run.
+    pub budget: Arc<Budget>,
+    /// Commands that wait for the database's thread.
+    pub(crate) queue: Mutex<Queue>,
+    pub(crate) wake: Condvar,
+    /// Commands waiting or running there.
+    pub(crate) queued: AtomicUsize,
+    /// What was done and is not logged yet, in order.
+    pub(crate) unlogged: Mutex<Vec<Record>>,
+    pub(crate) has_unlogged: AtomicBool,
+    /// The number of the last record.
+    pub(crate) sequence: AtomicU64,
+    bytes: AtomicUsize,
+}
+
+/// What waits for a database's thread.
+#[derive(Default)]
+pub(crate) struct Queue {
+    pub(crate) jobs: VecDeque<Job>,
+    pub(crate) has_thread: bool,
+    pub(crate) is_closed: bool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Database {
+    /// Opens a database in memory, or on file.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn open(path: Option<&Path>) -> Result<Arc<Database>, SqlError> {
+        let mut connection = Connection::open(path)?;
+        image::prepare(&mut connection, path)?;
+        let sequence = image::sequence(&connection)?;
+        let budget = Arc::clone(&connection.budget);
+        let bytes = connection.handle.memory();
+        Ok(Arc::new(Database {
+            path: path.map(Path::to_path_buf),
+            slot: Mutex::new(Some(Box::new(connection))),
+            free: Condvar::new(),
+            budget,
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            queued: AtomicUsize::new(0),
+            unlogged: Mutex::default(),
+            has_unlogged: AtomicBool::new(false),
+            sequence: AtomicU64::new(sequence),
+            bytes: AtomicUsize::new(bytes),
+        }))
+    }
+
+    /// The writing connection, if nobody uses it or waits for it.
+    pub fn try_lease(self: &Arc<Self>) -> Option<Lease> {
+        if self.queued.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        let connection = lock(&self.slot).take()?;
+        Some(Lease { database: Arc::clone(self), connection: Some(connection) })
+    }
+
+    /// The writing connection, as soon as nobody uses it.
+    pub fn lease(self: &Arc<Self>) -> Lease {
+        let mut slot = lock(&self.slot);
+        loop {
+            if let Some(connection) = slot.take() {
+                return Lease { database: Arc::clone(self), connection: Some(connection) };
+            }
+            slot = self.free.wait(slot).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    /// Whether somebody uses the writing connection.
+    pub fn is_busy(&self) -> bool {
+        lock(&self.slot).is_none()
+    }
+
+    /// Whether it is kept in a file.
+    pub fn is_on_file(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Leaves a record that its writer cannot log, since it does not hold the key.
+    pub(crate) fn leave(&self, record: Record) {
+        lock(&self.unlogged).push(record);
+        self.has_unlogged.store(true, Ordering::Release);
+    }
+
+    /// Takes what was left to be logged.
+    pub(crate) fn take_unlogged(&self) -> Vec<Record> {
+        if !self.has_unlogged.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut unlogged = lock(&self.unlogged);
+        self.has_unlogged.store(false, Ordering::Release);
+        std::mem::take(&mut *unlogged)
+    }
+}
+
+/// The writing connection, until it is dropped.
+pub struct Lease {
+    /// Whose it is.
+    pub database: Arc<Database>,
+    connection: Option<Box<Connection>>,
+}
+
+impl Deref for Lease {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection.as_ref().expect("there until the lease is dropped")
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("there until the lease is dropped")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(mut connection) = self.connection.take() else { return };
+        if connection.in_group {
+            connection.rollback_group();
+        }
+        self.database.bytes.store(connection.bytes(), Ordering::Relaxed);
+        *lock(&self.database.slot) = Some(connection);
+        self.database.free.notify_one();
+    }
+}
+
+/// The share of a database that its key holds: when the last goes, the thread ends.
+pub struct Held(pub Arc<Database>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        lock(&self.0.queue).is_closed = true;
+        self.0.wake.notify_all();
+    }
+}
+
+impl ForeignValue for Held {
+    fn type_name(&self) -> &'static str {
+        TYPE_NAME
+    }
+
+    fn encoding(&self) -> &'static str {
+        if self.0.is_on_file() { "file" } else { "memory" }
+    }
+
+    fn memory(&self) -> usize {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    fn free_effort(&self) -> usize {
+        1 + self.memory() / 4096
+    }
+
+    fn image(&self) -> Result<Vec<u8>, String> {
+        let mut lease = self.0.lease();
+        image::write(&self.0, &mut lease).map_err(|error| error.message)
+    }
+
+    fn duplicate(&self) -> Result<Foreign, String> {
+        let image = self.image()?;
+        image::read_into_memory(&image).map(|database| Foreign::new(Held(database)))
+    }
+}

@@ -1,0 +1,117 @@
+//! What SQL may not do here: reach other files, change how the database is kept, load code.
+
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
+
+use crate::error::SqlError;
+
+/// Pragmas that may be read and set.
+const PRAGMAS: &[&str] = &[
+    "application_id",
+    "auto_vacuum",
+    "automatic_index",
+    "case_sensitive_like",
+    "collation_list",
+    "compile_options",
+    "count_changes",
+    "data_version",
+    "database_list",
+    "defer_foreign_keys",
+    "foreign_key_check",
+    "foreign_key_list",
+    "foreign_keys",
+    "freelist_count",
+    "function_list",
+    "ignore_check_constraints",
+    "incremental_vacuum",
+    "index_info",
+    "index_list",
+    "index_xinfo",
+    "integrity_check",
+    "max_page_count",
+    "module_list",
+    "optimize",
+    "page_count",
+    "pragma_list",
+    "quick_check",
+    "recursive_triggers",
+    "reverse_unordered_selects",
+    "stats",
+    "table_info",
+    "table_list",
+    "table_xinfo",
+    "user_version",
+];
+
+/// Pragmas that may only be read.
+const PRAGMAS_TO_READ: &[&str] = &[
+    "busy_timeout",
+    "cache_size",
+    "encoding",
+    "journal_mode",
+    "locking_mode",
+    "mmap_size",
+    "page_size",
+    "query_only",
+    "schema_version",
+    "secure_delete",
+    "synchronous",
+    "temp_store",
+    "trusted_schema",
+];
+
+/// The longest SQL text, in bytes.
+pub const TEXT_BYTES_MAX: usize = 1 << 20;
+/// The longest value or row, in bytes.
+pub const VALUE_BYTES_MAX: usize = 512 << 20;
+
+/// The columns, parameters and depths that a statement may have.
+const LIMITS: &[(Limit, i32)] = &[
+    (Limit::SQLITE_LIMIT_SQL_LENGTH, TEXT_BYTES_MAX as i32),
+    (Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX as i32),
+    (Limit::SQLITE_LIMIT_ATTACHED, 1),
+    (Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 10_000),
+    (Limit::SQLITE_LIMIT_TRIGGER_DEPTH, 100),
+    (Limit::SQLITE_LIMIT_EXPR_DEPTH, 500),
+    (Limit::SQLITE_LIMIT_VARIABLE_NUMBER, 32_766),
+    (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
+];
+
+fn may_pragma(name: &str, value: Option<&str>) -> bool {
+    let is_in = |list: &[&str]| list.iter().any(|known| known.eq_ignore_ascii_case(name));
+    is_in(PRAGMAS) || value.is_none() && is_in(PRAGMAS_TO_READ)
+}
+
+fn judge(context: AuthContext<'_>) -> Authorization {
+    match context.action {
+        // VACUUM attaches a nameless file of its own.
+        AuthAction::Attach { filename } if !filename.is_empty() => Authorization::Deny,
+        AuthAction::Pragma { pragma_name, pragma_value }
+            if !may_pragma(pragma_name, pragma_value) =>
+        {
+            Authorization::Deny
+        }
+        AuthAction::Function { function_name } if is_forbidden(function_name) => {
+            Authorization::Deny
+        }
+        _ => Authorization::Allow,
+    }
+}
+
+fn is_forbidden(function: &str) -> bool {
+    ["load_extension", "fts3_tokenizer"].iter().any(|name| function.eq_ignore_ascii_case(name))
+}
+
+/// Puts a connection under guard.
+///
+/// # Errors
+/// SQLite's.
+pub fn install(connection: &mut rusqlite::Connection) -> Result<(), SqlError> {
+    use rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE;
+    for (limit, value) in LIMITS {
+        connection.set_limit(*limit, *value)?;
+    }
+    connection.set_db_config(SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.authorizer(Some(judge))?;
+    Ok(())
+}

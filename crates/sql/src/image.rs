@@ -1,0 +1,189 @@
+//! A database as bytes, and what a database knows of itself.
+//!
+//! ```text
+//! image: | "FBSQL1" | sequence u64 | length of path u32 | path | SQLite's file, as it is |
+//! ```
+//!
+//! A database on file is its path alone: the file has the data, and is never older than the image.
+//! The table `RediSQLMetadata(data_type, key, value)` is RediSQL's: named statements, the path, and
+//! the number of the last record of the log that is in here.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::connection::{Connection, Named, script_of};
+use crate::database::Database;
+use crate::error::SqlError;
+
+const MAGIC: &[u8; 6] = b"FBSQL1";
+
+/// Makes the table of what a database knows of itself, and reads the named statements.
+///
+/// # Errors
+/// SQLite's.
+pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), SqlError> {
+    let handle = connection.handle.share();
+    let raw = handle.connection();
+    raw.execute_batch(
+        "CREATE TABLE IF NOT EXISTS RediSQLMetadata(data_type TEXT, key TEXT, value TEXT)",
+    )?;
+    if let Some(path) = path {
+        let known: i64 = raw.query_row(
+            "SELECT count(*) FROM RediSQLMetadata WHERE data_type = 'path'",
+            [],
+            |row| row.get(0),
+        )?;
+        if known == 0 {
+            raw.execute(
+                "INSERT INTO RediSQLMetadata VALUES ('path', 'path', ?1)",
+                [path.to_string_lossy()],
+            )?;
+        }
+    }
+    read_statements(connection)
+}
+
+/// Reads the named statements.
+fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
+    let handle = connection.handle.share();
+    let mut query = handle
+        .connection()
+        .prepare("SELECT key, value FROM RediSQLMetadata WHERE data_type = 'statement'")?;
+    let rows =
+        query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    for row in rows {
+        let (name, text) = row?;
+        // One that does not fit the schema any more comes back when it is updated.
+        if let Ok(script) = script_of(&handle, text.as_bytes(), true) {
+            let named = Named { text: text.into_bytes().into(), script };
+            connection.named.insert(name.into_bytes().into(), named);
+        }
+    }
+    Ok(())
+}
+
+/// Writes or removes a named statement.
+///
+/// # Errors
+/// SQLite's.
+pub fn store_statement(
+    connection: &Connection,
+    name: &[u8],
+    text: Option<&[u8]>,
+) -> Result<(), SqlError> {
+    let raw = connection.handle.connection();
+    let name = String::from_utf8_lossy(name);
+    raw.execute("DELETE FROM RediSQLMetadata WHERE data_type = 'statement' AND key = ?1", [&name])?;
+    if let Some(text) = text {
+        raw.execute(
+            "INSERT INTO RediSQLMetadata VALUES ('statement', ?1, ?2)",
+            [&name, &String::from_utf8_lossy(text)],
+        )?;
+    }
+    Ok(())
+}
+
+/// The number of the last record that is in the database.
+///
+/// # Errors
+/// SQLite's.
+pub fn sequence(connection: &Connection) -> Result<u64, SqlError> {
+    let raw = connection.handle.connection();
+    let number: i64 = raw.query_row(
+        "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM RediSQLMetadata \
+         WHERE data_type = 'sequence'",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(number.max(0) as u64)
+}
+
+/// Writes the number of the last record into the database.
+///
+/// # Errors
+/// SQLite's.
+pub fn store_sequence(connection: &Connection, sequence: u64) -> Result<(), SqlError> {
+    let raw = connection.handle.connection();
+    let number = sequence.to_string();
+    let set = "UPDATE RediSQLMetadata SET value = ?1 WHERE data_type = 'sequence'";
+    if raw.prepare_cached(set)?.execute([&number])? == 0 {
+        raw.execute("INSERT INTO RediSQLMetadata VALUES ('sequence', 'last', ?1)", [&number])?;
+    }
+    Ok(())
+}
+
+/// A database as bytes.
+///
+/// # Errors
+/// SQLite's.
+pub fn write(database: &Database, connection: &mut Connection) -> Result<Vec<u8>, SqlError> {
+    let mut bytes = MAGIC.to_vec();
+    let sequence = database.sequence.load(Ordering::Acquire);
+    bytes.extend_from_slice(&sequence.to_le_bytes());
+    let path = database.path.as_deref().unwrap_or(Path::new("")).to_string_lossy();
+    bytes.extend_from_slice(&(path.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(path.as_bytes());
+    if database.path.is_none() {
+        bytes.extend_from_slice(&connection.handle.serialize()?);
+    }
+    Ok(bytes)
+}
+
+struct Parts<'a> {
+    sequence: u64,
+    path: &'a str,
+    file: &'a [u8],
+}
+
+fn parts(image: &[u8]) -> Option<Parts<'_>> {
+    let rest = image.strip_prefix(MAGIC)?;
+    let (sequence, rest) = rest.split_first_chunk::<8>()?;
+    let (len, rest) = rest.split_first_chunk::<4>()?;
+    let len = u32::from_le_bytes(*len) as usize;
+    let path = std::str::from_utf8(rest.get(..len)?).ok()?;
+    Some(Parts { sequence: u64::from_le_bytes(*sequence), path, file: &rest[len..] })
+}
+
+const DAMAGED: &str = "the image of a SQL database is damaged";
+
+/// The database that an image is of: on its file if it has one, else in memory.
+///
+/// # Errors
+/// In words.
+pub fn read(image: &[u8]) -> Result<Arc<Database>, String> {
+    let found = parts(image).ok_or(DAMAGED)?;
+    if found.path.is_empty() {
+        return read_into_memory(image);
+    }
+    Database::open(Some(Path::new(found.path))).map_err(|error| error.message)
+}
+
+/// The database that an image is of, in memory.
+///
+/// # Errors
+/// In words.
+pub fn read_into_memory(image: &[u8]) -> Result<Arc<Database>, String> {
+    let found = parts(image).ok_or(DAMAGED)?;
+    let words = |error: SqlError| format!("{DAMAGED}: {}", error.message);
+    let database = Database::open(None).map_err(words)?;
+    if !found.file.is_empty() {
+        let mut lease = database.lease();
+        restore(&mut lease, found.file).map_err(words)?;
+    }
+    database.sequence.store(found.sequence, Ordering::Release);
+    Ok(database)
+}
+
+/// Makes a connection's database the one that these bytes of a file are.
+///
+/// # Errors
+/// SQLite's.
+pub fn restore(connection: &mut Connection, file: &[u8]) -> Result<(), SqlError> {
+    let mut source = rusqlite::Connection::open_in_memory()?;
+    source.deserialize_read_exact("main", file, file.len(), false)?;
+    connection.forget();
+    connection.handle.copy_from(&source)?;
+    let path = None;
+    prepare(connection, path)
+}

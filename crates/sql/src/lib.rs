@@ -1,0 +1,44 @@
+//! SQLite databases as values of the keyspace: the REDISQL, ZEESQL and SQL families.
+//!
+//! ```text
+//!  table      names -> rows                 serve    one command: here, queued, in a transaction
+//!  v1 v2      words -> plan                 queue    a database's own thread
+//!  perform    plan -> SQL, statements       database the value: a connection lent out
+//!  run        SQL on a connection           image    a database as bytes
+//!  connection statements kept, guard        raw      SQLite itself
+//! ```
+
+pub mod budget;
+pub mod connection;
+pub mod create;
+pub mod database;
+pub mod error;
+pub mod frozen;
+pub mod guard;
+pub mod image;
+pub mod lexer;
+pub mod native;
+pub mod perform;
+pub mod plan;
+pub mod queue;
+pub mod raw;
+pub mod reply;
+pub mod run;
+pub mod serve;
+pub mod settings;
+pub mod statistics;
+pub mod table;
+pub mod v1;
+pub mod v2;
+
+/// The families of this crate.
+pub const FAMILIES: &[commands::command::Family] = &[table::FAMILY];
+
+/// Makes databases known to who reads files of data, and SQLite ready: to be called before anybody
+/// else uses it.
+pub fn register() {
+    if let Err(error) = raw::clock::register() {
+        tracing::error!("no SQL: {error}");
+    }
+    keyspace::types::foreign::register(database::TYPE_NAME, serve::load);
+}

@@ -1,0 +1,328 @@
+//! A database's own thread: runs what takes long or waits for a disk, and answers the clients that
+//! wait for it.
+//!
+//! What has come together is run together, in one transaction and, on file, with one wait for the
+//! disk; each command still fails or succeeds by itself. If one of them takes the transaction down
+//! with it, all are run again, each by itself.
+//!
+//! **Invariant:** a reply leaves after what it tells is committed and logged.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use commands::context::{Background, Context, Deliver, Session};
+use keyspace::value::ValueRef;
+use keyspace::waiting::Waiter;
+use resp::{OwnedArgs, Writer};
+
+use crate::database::{Database, Held, Lease, Record, lock};
+use crate::error::Failure;
+use crate::perform::{Outcome, perform};
+use crate::plan::{Action, Dialect, Plan, Row};
+use crate::reply::Fields;
+use crate::run::Place;
+use crate::serve::{error_of, fill_stream, image_record, log_records, record_of};
+use crate::settings::settings;
+use crate::{frozen, image, statistics};
+
+/// One command that waits.
+pub struct Order {
+    /// How to read it.
+    pub row: &'static Row,
+    /// Its words.
+    pub args: OwnedArgs,
+    /// What a copy copies.
+    pub source: Option<Arc<Database>>,
+}
+
+/// Who waits.
+pub struct Client {
+    /// Its id.
+    pub id: u64,
+    /// Its database of keys.
+    pub db: usize,
+    /// Whether it speaks RESP3.
+    pub resp3: bool,
+    /// Its wait.
+    pub waiter: Arc<Waiter>,
+    /// Takes the reply.
+    pub deliver: Deliver,
+}
+
+/// Commands of one client that wait together.
+pub struct Job {
+    /// The key of the database.
+    pub key: Vec<u8>,
+    /// The commands.
+    pub orders: Vec<Order>,
+    /// Who waits.
+    pub client: Client,
+    /// The server.
+    pub background: Arc<dyn Background>,
+}
+
+/// Commands that are run together, at most.
+const GROUP_MAX: usize = 1024;
+/// The thread ends when nothing came for so long.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Puts a job in line.
+pub fn push(database: &Arc<Database>, job: Job) {
+    database.queued.fetch_add(1, Ordering::AcqRel);
+    let mut queue = lock(&database.queue);
+    queue.jobs.push_back(job);
+    if !std::mem::replace(&mut queue.has_thread, true) {
+        let own = Arc::clone(database);
+        let thread = std::thread::Builder::new().name("sql".into());
+        if let Err(error) = thread.spawn(move || serve(&own)) {
+            tracing::error!(%error, "no thread for a SQL database");
+            queue.has_thread = false;
+        }
+    }
+    drop(queue);
+    database.wake.notify_one();
+}
+
+/// The thread's life.
+fn serve(database: &Arc<Database>) {
+    loop {
+        let mut queue = lock(&database.queue);
+        while queue.jobs.is_empty() {
+            if queue.is_closed {
+                queue.has_thread = false;
+                return;
+            }
+            let waited = database.wake.wait_timeout(queue, IDLE);
+            let (guard, timeout) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            queue = guard;
+            if timeout.timed_out() && queue.jobs.is_empty() {
+                queue.has_thread = false;
+                return;
+            }
+        }
+        let count = queue.jobs.len().min(GROUP_MAX);
+        let jobs: Vec<Job> = queue.jobs.drain(..count).collect();
+        drop(queue);
+        run(database, &jobs);
+        database.queued.fetch_sub(jobs.len(), Ordering::AcqRel);
+    }
+}
+
+/// What a command came to.
+enum Piece {
+    /// Its reply.
+    Reply(Writer),
+    /// Rows for a stream.
+    Stream(Vec<u8>, Vec<Fields>, Dialect),
+}
+
+/// A job's results so far.
+#[derive(Default)]
+struct Ran {
+    pieces: Vec<Piece>,
+    wrote: bool,
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
+}
+
+fn run(database: &Arc<Database>, jobs: &[Job]) {
+    // Read before the own connection is taken: two databases may copy each other.
+    let images: Vec<Vec<Option<Vec<u8>>>> = jobs.iter().map(images_of).collect();
+    let mut lease = database.lease();
+    let commands: usize = jobs.iter().map(|job| job.orders.len()).sum();
+    let mut records = Vec::new();
+    let mut all = None;
+    if commands > 1 {
+        all = run_together(&mut lease, jobs, &images, &mut records);
+    }
+    let all = all.unwrap_or_else(|| {
+        records.clear();
+        jobs.iter().zip(&images).map(|(job, images)| run_apart(&mut lease, job, images)).collect()
+    });
+    records.into_iter().for_each(|record| database.leave(record));
+    drop(lease);
+    for (job, ran) in jobs.iter().zip(all) {
+        answer(database, job, ran);
+    }
+}
+
+fn images_of(job: &Job) -> Vec<Option<Vec<u8>>> {
+    let image = |order: &Order| order.source.as_ref()?.lease().handle.serialize().ok();
+    job.orders.iter().map(image).collect()
+}
+
+/// Runs one command; its reply or rows become a piece.
+fn perform_order(
+    lease: &mut Lease,
+    order: &Order,
+    image: Option<&[u8]>,
+    resp3: bool,
+    place: Place,
+) -> Result<(Piece, Option<Record>), Failure> {
+    let args = order.args.args();
+    let mut out = Writer::new(resp3);
+    let plan: Plan<'_> = match (order.row.parse)(args) {
+        Ok(plan) => plan,
+        Err(error) => {
+            out.error(error.message());
+            return Ok((Piece::Reply(out), None));
+        }
+    };
+    frozen::begin(now_ms(), None);
+    match perform(lease, &plan, image, &mut out, place) {
+        Ok(Outcome { wrote, rows }) => {
+            let record = wrote.then(|| match image {
+                Some(image) => image_record(&lease.database, image),
+                None => record_of(&lease.database, args),
+            });
+            let piece = match plan.action {
+                Action::Run { into: Some(stream), .. } => {
+                    Piece::Stream(stream.to_vec(), rows, plan.dialect)
+                }
+                _ => Piece::Reply(out),
+            };
+            statistics::add(plan.count, 1, 0);
+            Ok((piece, record))
+        }
+        Err(failure @ (Failure::TooLong | Failure::GroupLost)) => Err(failure),
+        Err(failure) => {
+            statistics::add(plan.count, 0, 1);
+            out.error(error_of(failure, plan.dialect).message());
+            Ok((Piece::Reply(out), None))
+        }
+    }
+}
+
+/// Runs jobs in one transaction; `None` if that did not work, and nothing is left of it.
+fn run_together(
+    lease: &mut Lease,
+    jobs: &[Job],
+    images: &[Vec<Option<Vec<u8>>>],
+    records: &mut Vec<Record>,
+) -> Option<Vec<Ran>> {
+    lease.begin_group().ok()?;
+    let mut all = Vec::with_capacity(jobs.len());
+    for (job, images) in jobs.iter().zip(images) {
+        let mut ran = Ran::default();
+        for (order, image) in job.orders.iter().zip(images) {
+            let resp3 = job.client.resp3;
+            match perform_order(lease, order, image.as_deref(), resp3, Place::Group) {
+                Ok((piece, record)) => {
+                    ran.pieces.push(piece);
+                    ran.wrote |= record.is_some();
+                    records.extend(record);
+                }
+                Err(_) => {
+                    lease.rollback_group();
+                    return None;
+                }
+            }
+        }
+        all.push(ran);
+    }
+    end_group(lease, !records.is_empty()).ok()?;
+    Some(all)
+}
+
+/// Commits a group; a file remembers the last record that is in it.
+fn end_group(lease: &mut Lease, wrote: bool) -> Result<(), Failure> {
+    if wrote && lease.database.is_on_file() {
+        let sequence = lease.database.sequence.load(Ordering::Acquire);
+        if let Err(error) = image::store_sequence(lease, sequence) {
+            lease.rollback_group();
+            return Err(error.into());
+        }
+    }
+    Ok(lease.commit_group()?)
+}
+
+/// Runs a job's commands one by one.
+fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
+    let place = Place::Thread(settings().timeout_ms());
+    let mut ran = Ran::default();
+    for (order, image) in job.orders.iter().zip(images) {
+        let resp3 = job.client.resp3;
+        match perform_order(lease, order, image.as_deref(), resp3, place) {
+            Ok((piece, record)) => {
+                ran.pieces.push(piece);
+                ran.wrote |= record.is_some();
+                if let Some(record) = record {
+                    if lease.database.is_on_file() {
+                        let sequence = lease.database.sequence.load(Ordering::Acquire);
+                        let _ = image::store_sequence(lease, sequence);
+                    }
+                    lease.database.leave(record);
+                }
+            }
+            Err(failure) => {
+                let mut out = Writer::new(resp3);
+                out.error(error_of(failure, Dialect::Native).message());
+                ran.pieces.push(Piece::Reply(out));
+            }
+        }
+    }
+    ran
+}
+
+/// Logs what a job did, fills its streams, and answers its client.
+fn answer(database: &Arc<Database>, job: &Job, ran: Ran) {
+    let mut session = Session::new(job.client.id);
+    session.db = job.client.db;
+    session.resp3 = job.client.resp3;
+    let mut reply = Writer::new(job.client.resp3);
+    let mut keys: Vec<&[u8]> = vec![&job.key];
+    keys.extend(ran.pieces.iter().filter_map(|piece| match piece {
+        Piece::Stream(stream, ..) => Some(&stream[..]),
+        Piece::Reply(_) => None,
+    }));
+    job.background.turn(&mut |turn| {
+        turn.with_keys(&mut session, &mut reply, &keys, |cx| {
+            if ran.wrote {
+                log_job(cx, database, &job.key);
+            }
+            for piece in &ran.pieces {
+                match piece {
+                    Piece::Reply(part) => cx.out.append(part),
+                    Piece::Stream(stream, rows, dialect) => {
+                        if let Err(error) = fill_stream(cx, stream, rows, *dialect) {
+                            cx.out.error(error.message());
+                        }
+                        log_rewrites(cx);
+                    }
+                }
+            }
+        });
+    });
+    if job.client.waiter.try_begin() {
+        (job.client.deliver)(reply);
+        job.client.waiter.end();
+    }
+}
+
+/// Logs what was left, if the key still has the database.
+fn log_job(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8]) {
+    let has_it = match cx.keys.peek(key) {
+        Some(ValueRef::Foreign(value)) => {
+            value.downcast::<Held>().is_some_and(|held| Arc::ptr_eq(&held.0, database))
+        }
+        _ => false,
+    };
+    let records = database.take_unlogged();
+    if has_it {
+        cx.keys.changed(key);
+        if cx.keys.space().is_logging() {
+            log_records(cx, key, &records);
+        }
+    }
+}
+
+/// Logs what the entries of a stream came to.
+fn log_rewrites(cx: &mut Context<'_>) {
+    let db = cx.keys.db();
+    for words in cx.keys.effects.rewrites.take().unwrap_or_default() {
+        cx.log.push(db, words.iter().map(Vec::as_slice));
+    }
+}

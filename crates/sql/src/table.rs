@@ -1,0 +1,705 @@
+//! The command table: every name of every dialect, each with how its words are read.
+
+use commands::command::{
+    ADMIN, ATOMIC, Command, DENY_OOM, FAST, Family, Group, KeySpec, READONLY, RO, RW, WRITE, after,
+    at, first,
+};
+
+use crate::{create, native, serve, v1, v2};
+
+/// Changes a database.
+const CHANGES: Command = Command {
+    run: serve::run,
+    run_many: Some(serve::run_many),
+    flags: WRITE.with(DENY_OOM).with(ATOMIC),
+    keys: &[first(RW)],
+    arity_override: -2,
+    complexity: "Depends on the SQL",
+    since: "1.0.0",
+    ..Command::DEFAULT
+};
+
+/// Reads a database.
+const READS: Command = Command { flags: READONLY.with(ATOMIC), keys: &[first(RO)], ..CHANGES };
+
+/// Reads a database into a stream.
+const INTO: Command = Command {
+    run_many: None,
+    flags: WRITE.with(DENY_OOM).with(ATOMIC),
+    keys: INTO_KEYS,
+    arity_override: -3,
+    ..CHANGES
+};
+
+const INTO_KEYS: &[KeySpec] = &[at(1, RW), at(2, RO)];
+
+/// Makes a database.
+const CREATES: Command =
+    Command { run_many: None, flags: WRITE.with(DENY_OOM), complexity: "O(1)", ..CHANGES };
+
+const TELLS: Command = Command { flags: READONLY, arity_override: -1, ..Command::DEFAULT };
+
+/// What the second dialect's EXEC and QUERY are told.
+const WORDS: &str = "db <COMMAND sql | STATEMENT name> [NOW] [READ_ONLY] [INTO stream] \
+     [NO_HEADER] [ARGS arg ...]";
+/// What SQL.EXEC is told.
+const VALUES: &str = "db sql [READONLY] [VALUES value ... | TYPED types value ... | \
+     NAMED name value ...]";
+
+/// The family.
+pub const FAMILY: Family = Family { group: Group::Sql, commands: COMMANDS };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "REDISQL.EXEC",
+        extra: Some(&v1::EXEC),
+        usage: "db sql",
+        summary: "Runs SQL on a database.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.QUERY",
+        extra: Some(&v1::QUERY),
+        usage: "db sql",
+        summary: "Runs SQL that only reads.",
+        ..READS
+    },
+    Command {
+        name: "REDISQL.EXEC_STATEMENT",
+        extra: Some(&v1::EXEC_STATEMENT),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.QUERY_STATEMENT",
+        extra: Some(&v1::QUERY_STATEMENT),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement that only reads.",
+        ..READS
+    },
+    Command {
+        name: "REDISQL.CREATE_STATEMENT",
+        extra: Some(&v1::CREATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Names a statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.UPDATE_STATEMENT",
+        extra: Some(&v1::UPDATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Changes a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.DELETE_STATEMENT",
+        extra: Some(&v1::DELETE_STATEMENT),
+        usage: "db name",
+        summary: "Forgets a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.QUERY.INTO",
+        extra: Some(&v1::QUERY_INTO),
+        usage: "stream db sql",
+        summary: "Adds the rows of a query to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "REDISQL.QUERY_STATEMENT.INTO",
+        extra: Some(&v1::QUERY_STATEMENT_INTO),
+        usage: "stream db name [arg ...]",
+        summary: "Adds the rows of a named statement to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "REDISQL.COPY",
+        extra: Some(&v1::COPY),
+        run_many: None,
+        keys: &[at(1, RO), at(2, RW)],
+        usage: "source destination",
+        summary: "Makes a database a copy of another.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.EXEC.NOW",
+        extra: Some(&v1::EXEC),
+        usage: "db sql",
+        summary: "Runs SQL on a database.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.QUERY.NOW",
+        extra: Some(&v1::QUERY),
+        usage: "db sql",
+        summary: "Runs SQL that only reads.",
+        ..READS
+    },
+    Command {
+        name: "REDISQL.EXEC_STATEMENT.NOW",
+        extra: Some(&v1::EXEC_STATEMENT_NOW),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.QUERY_STATEMENT.NOW",
+        extra: Some(&v1::QUERY_STATEMENT_NOW),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement that only reads.",
+        ..READS
+    },
+    Command {
+        name: "REDISQL.CREATE_STATEMENT.NOW",
+        extra: Some(&v1::CREATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Names a statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.UPDATE_STATEMENT.NOW",
+        extra: Some(&v1::UPDATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Changes a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.DELETE_STATEMENT.NOW",
+        extra: Some(&v1::DELETE_STATEMENT),
+        usage: "db name",
+        summary: "Forgets a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.QUERY.INTO.NOW",
+        extra: Some(&v1::QUERY_INTO),
+        usage: "stream db sql",
+        summary: "Adds the rows of a query to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "REDISQL.QUERY_STATEMENT.INTO.NOW",
+        extra: Some(&v1::QUERY_STATEMENT_INTO),
+        usage: "stream db name [arg ...]",
+        summary: "Adds the rows of a named statement to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "REDISQL.COPY.NOW",
+        extra: Some(&v1::COPY),
+        run_many: None,
+        keys: &[at(1, RO), at(2, RW)],
+        usage: "source destination",
+        summary: "Makes a database a copy of another.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.CREATE_DB",
+        run: create::create_db,
+        usage: "db [path]",
+        summary: "Makes a database, in memory or on file.",
+        ..CREATES
+    },
+    Command {
+        name: "REDISQL.STATISTICS",
+        run: create::tell_statistics,
+        usage: "",
+        summary: "Tells how often each command ran.",
+        ..TELLS
+    },
+    Command {
+        name: "REDISQL.VERSION",
+        run: create::tell_version,
+        usage: "",
+        summary: "Tells the version of RediSQL that is spoken.",
+        ..TELLS
+    },
+    Command {
+        name: "REDISQL.V1.EXEC",
+        extra: Some(&v1::EXEC_V1),
+        usage: "db sql",
+        summary: "Runs SQL on a database.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.QUERY",
+        extra: Some(&v1::QUERY_V1),
+        usage: "db sql",
+        summary: "Runs SQL that only reads.",
+        ..READS
+    },
+    Command {
+        name: "REDISQL.V1.EXEC_STATEMENT",
+        extra: Some(&v1::EXEC_STATEMENT),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.QUERY_STATEMENT",
+        extra: Some(&v1::QUERY_STATEMENT),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement that only reads.",
+        ..READS
+    },
+    Command {
+        name: "REDISQL.V1.CREATE_STATEMENT",
+        extra: Some(&v1::CREATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Names a statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.UPDATE_STATEMENT",
+        extra: Some(&v1::UPDATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Changes a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.DELETE_STATEMENT",
+        extra: Some(&v1::DELETE_STATEMENT),
+        usage: "db name",
+        summary: "Forgets a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.QUERY.INTO",
+        extra: Some(&v1::QUERY_INTO),
+        usage: "stream db sql",
+        summary: "Adds the rows of a query to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "REDISQL.V1.QUERY_STATEMENT.INTO",
+        extra: Some(&v1::QUERY_STATEMENT_INTO),
+        usage: "stream db name [arg ...]",
+        summary: "Adds the rows of a named statement to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "REDISQL.V1.COPY",
+        extra: Some(&v1::COPY),
+        run_many: None,
+        keys: &[at(1, RO), at(2, RW)],
+        usage: "source destination",
+        summary: "Makes a database a copy of another.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.EXEC.NOW",
+        extra: Some(&v1::EXEC_V1),
+        usage: "db sql",
+        summary: "Runs SQL on a database.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.QUERY.NOW",
+        extra: Some(&v1::QUERY_V1),
+        usage: "db sql",
+        summary: "Runs SQL that only reads.",
+        ..READS
+    },
+    Command {
+        name: "REDISQL.V1.EXEC_STATEMENT.NOW",
+        extra: Some(&v1::EXEC_STATEMENT_NOW),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.QUERY_STATEMENT.NOW",
+        extra: Some(&v1::QUERY_STATEMENT_NOW),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement that only reads.",
+        ..READS
+    },
+    Command {
+        name: "REDISQL.V1.CREATE_STATEMENT.NOW",
+        extra: Some(&v1::CREATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Names a statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.UPDATE_STATEMENT.NOW",
+        extra: Some(&v1::UPDATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Changes a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.DELETE_STATEMENT.NOW",
+        extra: Some(&v1::DELETE_STATEMENT),
+        usage: "db name",
+        summary: "Forgets a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.QUERY.INTO.NOW",
+        extra: Some(&v1::QUERY_INTO),
+        usage: "stream db sql",
+        summary: "Adds the rows of a query to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "REDISQL.V1.QUERY_STATEMENT.INTO.NOW",
+        extra: Some(&v1::QUERY_STATEMENT_INTO),
+        usage: "stream db name [arg ...]",
+        summary: "Adds the rows of a named statement to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "REDISQL.V1.COPY.NOW",
+        extra: Some(&v1::COPY),
+        run_many: None,
+        keys: &[at(1, RO), at(2, RW)],
+        usage: "source destination",
+        summary: "Makes a database a copy of another.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V1.CREATE_DB",
+        run: create::create_v1,
+        usage: "db [path]",
+        summary: "Makes a database, in memory or on file.",
+        ..CREATES
+    },
+    Command {
+        name: "REDISQL.V1.STATISTICS",
+        run: create::tell_statistics,
+        usage: "",
+        summary: "Tells how often each command ran.",
+        ..TELLS
+    },
+    Command {
+        name: "REDISQL.V1.VERSION",
+        run: create::tell_version,
+        usage: "",
+        summary: "Tells the version of RediSQL that is spoken.",
+        ..TELLS
+    },
+    Command {
+        name: "REDISQL.V2.EXEC",
+        extra: Some(&v2::EXEC),
+        keys: &[first(RW), after("INTO", 2, RW)],
+        usage: WORDS,
+        summary: "Runs SQL or a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V2.QUERY",
+        extra: Some(&v2::QUERY),
+        keys: &[first(RO), after("INTO", 2, RW)],
+        usage: WORDS,
+        summary: "Runs SQL or a named statement that only reads.",
+        ..READS
+    },
+    Command {
+        name: "REDISQL.V2.STATEMENT",
+        extra: Some(&v2::STATEMENT),
+        usage: "db <NEW | UPDATE | DELETE | SHOW | LIST> [name] [sql]",
+        summary: "Names, changes, forgets or tells statements.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.V2.CREATE_DB",
+        run: create::create_v2,
+        usage: "db [PATH path] [CAN_EXIST | MUST_CREATE]",
+        summary: "Makes a database, in memory or on file.",
+        ..CREATES
+    },
+    Command {
+        name: "REDISQL.V2.STATISTICS",
+        run: create::tell_statistics,
+        usage: "",
+        summary: "Tells how often each command ran.",
+        ..TELLS
+    },
+    Command {
+        name: "REDISQL.V2.VERSION",
+        run: create::tell_version,
+        usage: "",
+        summary: "Tells the version of RediSQL that is spoken.",
+        ..TELLS
+    },
+    Command {
+        name: "ZEESQL.EXEC",
+        extra: Some(&v2::ZEE_EXEC),
+        keys: &[first(RW), after("INTO", 2, RW)],
+        usage: WORDS,
+        summary: "Runs SQL or a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.QUERY",
+        extra: Some(&v2::ZEE_QUERY),
+        keys: &[first(RO), after("INTO", 2, RW)],
+        usage: WORDS,
+        summary: "Runs SQL or a named statement that only reads.",
+        ..READS
+    },
+    Command {
+        name: "ZEESQL.STATEMENT",
+        extra: Some(&v2::STATEMENT),
+        usage: "db <NEW | UPDATE | DELETE | SHOW | LIST> [name] [sql]",
+        summary: "Names, changes, forgets or tells statements.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.CREATE_DB",
+        run: create::create_v2,
+        usage: "db [PATH path] [CAN_EXIST | MUST_CREATE]",
+        summary: "Makes a database, in memory or on file.",
+        ..CREATES
+    },
+    Command {
+        name: "ZEESQL.STATISTICS",
+        run: create::tell_statistics,
+        usage: "",
+        summary: "Tells how often each command ran.",
+        ..TELLS
+    },
+    Command {
+        name: "ZEESQL.VERSION",
+        run: create::tell_version,
+        usage: "",
+        summary: "Tells the version of RediSQL that is spoken.",
+        ..TELLS
+    },
+    Command {
+        name: "ZEESQL.COPY",
+        extra: Some(&v2::COPY),
+        run_many: None,
+        keys: &[at(2, RO), at(4, RW)],
+        usage: "FROM source TO destination [NOW]",
+        summary: "Makes a database a copy of another.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.V2.EXEC",
+        extra: Some(&v2::ZEE_EXEC),
+        keys: &[first(RW), after("INTO", 2, RW)],
+        usage: WORDS,
+        summary: "Runs SQL or a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.V2.QUERY",
+        extra: Some(&v2::ZEE_QUERY),
+        keys: &[first(RO), after("INTO", 2, RW)],
+        usage: WORDS,
+        summary: "Runs SQL or a named statement that only reads.",
+        ..READS
+    },
+    Command {
+        name: "ZEESQL.V2.STATEMENT",
+        extra: Some(&v2::STATEMENT),
+        usage: "db <NEW | UPDATE | DELETE | SHOW | LIST> [name] [sql]",
+        summary: "Names, changes, forgets or tells statements.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.V2.CREATE_DB",
+        run: create::create_v2,
+        usage: "db [PATH path] [CAN_EXIST | MUST_CREATE]",
+        summary: "Makes a database, in memory or on file.",
+        ..CREATES
+    },
+    Command {
+        name: "ZEESQL.V2.STATISTICS",
+        run: create::tell_statistics,
+        usage: "",
+        summary: "Tells how often each command ran.",
+        ..TELLS
+    },
+    Command {
+        name: "ZEESQL.V2.VERSION",
+        run: create::tell_version,
+        usage: "",
+        summary: "Tells the version of RediSQL that is spoken.",
+        ..TELLS
+    },
+    Command {
+        name: "ZEESQL.V2.COPY",
+        extra: Some(&v2::COPY),
+        run_many: None,
+        keys: &[at(2, RO), at(4, RW)],
+        usage: "FROM source TO destination [NOW]",
+        summary: "Makes a database a copy of another.",
+        ..CHANGES
+    },
+    Command {
+        name: "REDISQL.STATEMENT",
+        extra: Some(&v2::STATEMENT),
+        usage: "db <NEW | UPDATE | DELETE | SHOW | LIST> [name] [sql]",
+        summary: "Names, changes, forgets or tells statements.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.LICENSE",
+        run: create::license,
+        usage: "[SET key]",
+        summary: "Does nothing: there is no licence to buy.",
+        ..TELLS
+    },
+    Command {
+        name: "ZEESQL.V1.EXEC",
+        extra: Some(&v1::EXEC_V1),
+        usage: "db sql",
+        summary: "Runs SQL on a database.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.V1.QUERY",
+        extra: Some(&v1::QUERY_V1),
+        usage: "db sql",
+        summary: "Runs SQL that only reads.",
+        ..READS
+    },
+    Command {
+        name: "ZEESQL.V1.EXEC_STATEMENT",
+        extra: Some(&v1::EXEC_STATEMENT),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.V1.QUERY_STATEMENT",
+        extra: Some(&v1::QUERY_STATEMENT),
+        usage: "db name [arg ...]",
+        summary: "Runs a named statement that only reads.",
+        ..READS
+    },
+    Command {
+        name: "ZEESQL.V1.CREATE_STATEMENT",
+        extra: Some(&v1::CREATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Names a statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.V1.UPDATE_STATEMENT",
+        extra: Some(&v1::UPDATE_STATEMENT),
+        usage: "db name sql",
+        summary: "Changes a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.V1.DELETE_STATEMENT",
+        extra: Some(&v1::DELETE_STATEMENT),
+        usage: "db name",
+        summary: "Forgets a named statement.",
+        ..CHANGES
+    },
+    Command {
+        name: "ZEESQL.V1.QUERY.INTO",
+        extra: Some(&v1::QUERY_INTO),
+        usage: "stream db sql",
+        summary: "Adds the rows of a query to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "ZEESQL.V1.QUERY_STATEMENT.INTO",
+        extra: Some(&v1::QUERY_STATEMENT_INTO),
+        usage: "stream db name [arg ...]",
+        summary: "Adds the rows of a named statement to a stream.",
+        ..INTO
+    },
+    Command {
+        name: "ZEESQL.V1.CREATE_DB",
+        run: create::create_v1,
+        usage: "db [path]",
+        summary: "Makes a database, in memory or on file.",
+        ..CREATES
+    },
+    Command {
+        name: "SQL.APPLY",
+        run: create::apply,
+        run_many: None,
+        flags: WRITE.with(ADMIN),
+        arity_override: -6,
+        usage: "db sequence now-ms seed command [arg ...]",
+        summary: "Does again what the log says.",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.CREATE",
+        run: create::create_native,
+        usage: "db [path]",
+        summary: "Makes a database, in memory or on file.",
+        ..CREATES
+    },
+    Command {
+        name: "SQL.EXEC",
+        extra: Some(&native::EXEC),
+        usage: VALUES,
+        arity_override: -3,
+        summary: "Runs SQL with typed values, and answers rows under names and types.",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.QUERY",
+        extra: Some(&native::QUERY),
+        usage: "db sql [VALUES value ... | TYPED types value ... | NAMED name value ...]",
+        arity_override: -3,
+        summary: "Runs SQL that only reads, as SQL.EXEC.",
+        ..READS
+    },
+    Command {
+        name: "SQL.CALL",
+        extra: Some(&native::CALL),
+        usage: "db name [VALUES value ... | TYPED types value ... | NAMED name value ...]",
+        arity_override: -3,
+        summary: "Runs a named statement, as SQL.EXEC.",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.BATCH",
+        extra: Some(&native::BATCH),
+        usage: "db sql <width | TYPED types> value [value ...]",
+        arity_override: -5,
+        summary: "Runs a statement once for each row of values, all or nothing.",
+        complexity: "O(N), N = rows",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.EXPLAIN",
+        extra: Some(&native::EXPLAIN),
+        usage: "db sql",
+        arity_override: 3,
+        summary: "Tells how SQLite would run a statement.",
+        ..READS
+    },
+    Command {
+        name: "SQL.STATS",
+        extra: Some(&native::STATS),
+        usage: "db",
+        arity_override: 2,
+        summary: "Tells how often the kept statements ran, and in how many steps.",
+        complexity: "O(N), N = kept statements",
+        ..READS
+    },
+    Command {
+        name: "SQL.SAVE",
+        extra: Some(&native::SAVE),
+        usage: "db file",
+        arity_override: 3,
+        summary: "Writes a copy of a database into a file.",
+        complexity: "O(N), N = bytes",
+        ..READS
+    },
+    Command {
+        name: "SQL.CANCEL",
+        run: native::cancel,
+        run_many: None,
+        usage: "db",
+        arity_override: 2,
+        summary: "Stops what runs on a database now.",
+        complexity: "O(1)",
+        flags: READONLY.with(FAST),
+        ..READS
+    },
+];
