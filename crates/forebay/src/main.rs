@@ -89,6 +89,7 @@ fn run(command: Command) -> ExitCode {
         Command::Serve => serve::run(&[], serve::Name::Forebay),
         Command::Cli(args) => cli::run(args, usage_of),
         Command::Bench(args) => bench::run(args),
+        Command::Quota(args) => quota::run(args),
         Command::Import(args) => transfer::import(&args),
         Command::Export(args) => transfer::export(&args),
         Command::Check(args) => check::run(args),
