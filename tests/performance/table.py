@@ -11,6 +11,7 @@ used_memory, with the resident set beside it. Exits with 1 when a bound is misse
 """
 
 import argparse
+import hashlib
 import os
 import socket
 import statistics
@@ -18,6 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+
+SCRIPT = "return redis.call('set', KEYS[1], ARGV[1])"
+DIGEST = hashlib.sha1(SCRIPT.encode()).hexdigest()
+TEN_SETS = "for i = 1, 10 do redis.call('set', KEYS[i], ARGV[1]) end return 1"
+LIBRARY = (
+    "#!lua name=table\n"
+    "redis.register_function('put', function(k, a) return redis.call('set', k[1], a[1]) end)"
+)
 
 # name, redis-benchmark arguments, requests, bound on the ratio of CPU per operation.
 SPEED = [
@@ -34,6 +43,11 @@ SPEED = [
     ("XADD, pipeline 16", ["-P", "16", "XADD", "s", "*", "f", "v"], 4, 0.70),
     ("XREADGROUP of one entry, pipeline 16",
      ["-P", "16", *"XREADGROUP GROUP g c COUNT 1 STREAMS s >".split()], 4, 0.70),
+    ("EVAL of one SET, pipeline 50", ["-P", "50", "EVAL", SCRIPT, "1", "k", "v"], 4, 0.75),
+    ("EVALSHA of one SET, pipeline 50", ["-P", "50", "EVALSHA", DIGEST, "1", "k", "v"], 4, 0.75),
+    ("FCALL of one SET, pipeline 50", ["-P", "50", "FCALL", "put", "1", "k", "v"], 4, 0.75),
+    ("EVAL of ten SETs, pipeline 1",
+     ["-P", "1", "EVAL", TEN_SETS, "10", *(f"k{i}" for i in range(10)), "v"], 0.5, 0.70),
 ]
 
 # What is run before each round of a row: the group reads from the start what XADD's rounds added.
@@ -41,6 +55,8 @@ BEFORE = {
     "XREADGROUP of one entry, pipeline 16": [
         "XGROUP DESTROY s g", "XGROUP CREATE s g 0",
     ],
+    "EVALSHA of one SET, pipeline 50": [["SCRIPT", "LOAD", SCRIPT]],
+    "FCALL of one SET, pipeline 50": [["FUNCTION", "LOAD", "REPLACE", LIBRARY]],
 }
 
 MILLION = 1_000_000
@@ -170,13 +186,14 @@ def speed(options, arms, folder):
         for name, arguments, weight, bound in SPEED:
             if options.rows and options.rows not in name:
                 continue
-            requests = options.requests * weight
+            requests = int(options.requests * weight)
             rounds = []
             for turn in range(options.rounds):
                 order = servers if turn % 2 == 0 else servers[::-1]
                 for command in BEFORE.get(name, []):
                     for server in servers:
-                        server.call(*command.split())
+                        words = command.split() if isinstance(command, str) else command
+                        server.call(*words)
                 got = {server.name: benchmark(server, arguments, requests) for server in order}
                 rounds.append(got)
             ours = statistics.median(got["forebay"][0] for got in rounds)

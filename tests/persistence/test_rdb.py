@@ -187,14 +187,16 @@ def transfer(writer, reader):
 @pytest.mark.parametrize("writing", WRITINGS, ids=lambda options: "-".join(options.values()))
 def test_files_cross(way, writing):
     one, other = binaries(way)
-    with Server(one, writing) as writer:
+    debug = {"enable-debug-command": "yes"}
+    with Server(one, writing | debug) as writer:
         fill(connect(writer))
         time.sleep(0.01)
         wanted = contents(writer)
-        reader = Server(other)
+        reader = Server(other, debug)
         try:
             transfer(writer, reader)
             compare(contents(reader), wanted)
+            assert digest(reader) == digest(writer)
         finally:
             reader.stop()
             reader.remove_folder()
@@ -287,3 +289,35 @@ def test_a_damaged_file_is_refused_with_a_reason(damage):
         checked = subprocess.run(tool, capture_output=True, text=True)
         assert checked.returncode == 1
         assert "offset" in checked.stdout
+
+
+@pytest.mark.parametrize("name", ["forebay", "redis"])
+def test_import_and_export(name, tmp_path):
+    tool = default_binary()
+    binary = {"forebay": tool, "redis": REDIS}[name]
+    path = str(tmp_path / "all.rdb")
+
+    def run(*words):
+        ran = subprocess.run([tool, *words], capture_output=True, text=True, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+
+    debug = {"enable-debug-command": "yes"}
+    servers = [Server(binary, debug) for _ in range(3)]
+    with servers[0] as source, servers[1] as sink, servers[2] as last:
+        fill(connect(source))
+        time.sleep(0.01)
+        wanted = contents(source)
+        run("export", path, "--server", f"127.0.0.1:{source.port}")
+        run("import", path, "--server", f"127.0.0.1:{sink.port}")
+        run("import", f"redis://127.0.0.1:{sink.port}", "--server", f"127.0.0.1:{last.port}")
+        for server in (sink, last):
+            found = contents(server)
+            assert found.keys() == wanted.keys()
+            for key, (kind, value, expire_at) in wanted.items():
+                assert found[key][:2] == (kind, value), key
+                assert abs(found[key][2] - expire_at) < 2000, key
+            assert digest(server) == digest(source)
+
+
+def digest(server):
+    return connect(server).execute_command("DEBUG", "DIGEST")

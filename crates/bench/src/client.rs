@@ -152,7 +152,13 @@ impl Client {
         Ok(())
     }
 
-    fn read_reply(&mut self) -> Result<Value, Error> {
+    /// Sends requests whose replies are read one by one ([`Client::read_reply`]).
+    pub fn send(&mut self, requests: &[u8]) -> Result<(), Error> {
+        Ok(self.socket.write_all(requests)?)
+    }
+
+    /// Reads the next reply; an error reply is an error.
+    pub fn read_reply(&mut self) -> Result<Value, Error> {
         let bytes = loop {
             if let Some(reply) = self.scanner.next(&self.buffer)? {
                 break reply.bytes;

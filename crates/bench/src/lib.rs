@@ -14,6 +14,7 @@
 
 pub mod client;
 pub mod connection;
+pub mod crash;
 pub mod environment;
 pub mod harness;
 pub mod interrupt;
@@ -46,6 +47,7 @@ pub struct BenchArgs {
 enum Command {
     Kv(kv::KvArgs),
     Pipeline(pipeline::PipelineArgs),
+    Crash(crash::CrashArgs),
     NullServer(null_server::NullServerArgs),
 }
 
@@ -55,6 +57,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
     match args.experiment {
         Command::Kv(args) => kv::run(args),
         Command::Pipeline(args) => pipeline::run(args),
+        Command::Crash(args) => crash::run(args),
         Command::NullServer(args) => null_server::run(&args),
     }
 }

@@ -6,7 +6,11 @@ use keyspace::keys::WrongType;
 
 /// An error reply, its code included.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error(Cow<'static, str>);
+pub struct Error {
+    text: Cow<'static, str>,
+    /// The command inside a script that failed has been counted.
+    is_counted: bool,
+}
 
 impl Error {
     /// The words are not what the command takes.
@@ -38,17 +42,29 @@ impl Error {
 
     /// A fixed text.
     pub const fn text(text: &'static str) -> Error {
-        Error(Cow::Borrowed(text))
+        Error { text: Cow::Borrowed(text), is_counted: false }
     }
 
     /// A made text.
     pub fn new(text: impl Into<String>) -> Error {
-        Error(Cow::Owned(text.into()))
+        Error { text: Cow::Owned(text.into()), is_counted: false }
     }
 
     /// What the client reads.
     pub fn message(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// The same, for one that is in the statistics of errors already: a script hands on what its
+    /// command answered.
+    pub fn counted(mut self) -> Error {
+        self.is_counted = true;
+        self
+    }
+
+    /// See [`Error::counted`].
+    pub fn is_counted(&self) -> bool {
+        self.is_counted
     }
 
     /// Too few or too many words for `command`, given in lower case (`config|get`).

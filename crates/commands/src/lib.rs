@@ -21,6 +21,7 @@ pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
 pub mod lcs;
+pub mod limits;
 pub mod list;
 pub mod log;
 pub mod long_double;
@@ -30,6 +31,7 @@ pub mod pattern;
 pub mod registry;
 pub mod scan;
 pub mod set;
+pub mod sha1;
 pub mod sort;
 pub mod stream;
 pub mod string;
@@ -59,4 +61,5 @@ pub const FAMILIES: &[Family] = &[
     introspect::FAMILY,
     bitmap::FAMILY,
     transactions::FAMILY,
+    limits::FAMILY,
 ];

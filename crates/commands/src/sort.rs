@@ -150,7 +150,7 @@ fn sort(cx: &mut Context<'_>, args: Args<'_>, mut options: Options<'_>) -> Resul
     let is_set = matches!(value, Some(ValueRef::Set(_)));
     let missed = value.is_none();
     let mut unsorted = options.is_unsorted();
-    if unsorted && is_set && options.store.is_some() {
+    if unsorted && is_set && (options.store.is_some() || cx.script.is_some()) {
         // A set has no order of its own: what is stored must not depend on chance.
         (unsorted, options.alpha, options.by) = (false, true, None);
     }

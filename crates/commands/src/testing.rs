@@ -8,6 +8,7 @@ use keyspace::keyspace::Keyspace;
 use keyspace::random::Random;
 use resp::{OwnedArgs, Writer};
 
+use crate::command::Family;
 use crate::context::{Host, Session};
 use crate::engine::{Core, Turn};
 use crate::registry::Registry;
@@ -75,8 +76,14 @@ impl Default for Client {
 impl Client {
     /// An empty keyspace of 16 databases, in RESP2.
     pub fn new() -> Client {
+        Client::with(&[])
+    }
+
+    /// The same, with these families of other crates as well.
+    pub fn with(families: &[Family]) -> Client {
+        let registry = Registry::new(&[crate::FAMILIES, families].concat());
         Client {
-            core: Core { space: Keyspace::new(16, 1), registry: Registry::new(crate::FAMILIES) },
+            core: Core { space: Keyspace::new(16, 1), registry },
             session: Session::new(1),
             now_ms: 1_700_000_000_000,
             random: Random::new(7),

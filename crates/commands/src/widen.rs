@@ -48,7 +48,7 @@ pub struct Again;
 impl<'a> Context<'a> {
     /// Begins a script. Its declared keys are locked already.
     pub fn begin_script(&mut self) {
-        let is_single = self.keys.space().tallies().len() == 1;
+        let is_single = self.keys.space().runners() == 1;
         let widener = if is_single { self.keys.try_widener() } else { None };
         let holds_all = self.keys.held().has_all(&ShardSet::ALL);
         self.log.open();

@@ -1,5 +1,5 @@
-//! The commit log says exactly what happened: random commands are run with a log attached, the log is
-//! replayed into an empty keyspace, and both must hold the same keys, values and times to live.
+//! The commit log says exactly what happened: random commands are run with a log attached, the log
+//! is replayed into an empty keyspace, and both must hold the same keys, values and times to live.
 //!
 //! Every row of the table is tried, in several databases, in transactions and by blocked clients;
 //! keys expire meanwhile, by lookup and by the clock.

@@ -3,12 +3,15 @@
 mod allocator;
 mod check;
 mod cli;
+mod families;
 mod log;
 mod metrics;
 mod pages;
+mod quota;
 mod serve;
 mod serve_help;
 mod systemd;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -24,6 +27,9 @@ fn main() -> ExitCode {
     }
     if matches!(base, "redis-check-rdb" | "valkey-check-rdb") {
         return check::as_redis_check_rdb(&args);
+    }
+    if matches!(base, "redis-check-aof" | "valkey-check-aof") {
+        return check::aof::as_redis_check_aof(&args);
     }
     match args.first().map(String::as_str) {
         Some("serve") => serve::run(&args[1..], serve::Name::Forebay),
@@ -47,8 +53,14 @@ enum Command {
     Cli(cli::CliArgs),
     /// Measure servers side by side: forebay bench kv | pipeline
     Bench(bench::BenchArgs),
-    /// Look through data files, and mend them: forebay check rdb FILE
+    /// Look after metered ingest: forebay quota verify
+    Quota(quota::QuotaArgs),
+    /// Look through data files, and mend them: forebay check rdb | aof FILE
     Check(check::CheckArgs),
+    /// Fill a server from an RDB file or another server: forebay import FILE | redis://host:port
+    Import(transfer::TransferArgs),
+    /// Write a server's data to an RDB file or another server: forebay export FILE
+    Export(transfer::TransferArgs),
     /// Look at a configuration: forebay config check | print
     Config(pages::ConfigArgs),
     /// Print a shell's completions: forebay completions bash | elvish | fish | powershell | zsh
@@ -65,8 +77,7 @@ enum Command {
 
 /// A command's words as the table has them, for the hints of `forebay cli`.
 fn usage_of(name: &str) -> Option<String> {
-    let families =
-        [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat();
+    let families = families::families();
     let mut rows = families.iter().flat_map(|family| family.commands);
     rows.find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.usage.to_string())
 }
@@ -77,6 +88,8 @@ fn run(command: Command) -> ExitCode {
         Command::Serve => serve::run(&[], serve::Name::Forebay),
         Command::Cli(args) => cli::run(args, usage_of),
         Command::Bench(args) => bench::run(args),
+        Command::Import(args) => transfer::import(&args),
+        Command::Export(args) => transfer::export(&args),
         Command::Check(args) => check::run(args),
         Command::Config(args) => pages::config(args),
         Command::Completions { shell } => pages::completions(program(), shell),

@@ -17,7 +17,7 @@ use server::sys;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::{log, metrics, serve_help, systemd};
+use crate::{log, metrics, quota, serve_help, systemd};
 
 /// Under which name the program was called: some answers differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +103,14 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
-    let families =
-        [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat();
+    let hooks = server::scripting::Hooks {
+        counts: script_counts,
+        sources: script::libraries::sources,
+        load: script::functions::load_source,
+    };
+    // A second server in this process has the same ones.
+    let _ = server::scripting::HOOKS.set(hooks);
+    let families = crate::families::families();
     sql::register();
     let dir = options.text(const { index_of("dir") });
     sql::settings::settings().set_folder(std::path::Path::new(&dir));
@@ -117,7 +123,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     signals.map_err(|error| format!("signals: {error}"))?;
     let pidfile = Pidfile::write(pidfile);
     tracing::info!("Server initialized");
-    let door = open_http(&running.shared);
+    let service = quota::start(&running.shared, random_bits())?;
+    let door = open_http(&running.shared, service.as_ref());
     tell(&running, door.as_ref().map(|door| door.address));
     running.wait_until_loaded();
     if !running.shared.is_stopping.load(Ordering::Acquire) {
@@ -126,6 +133,10 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     supervisor.tell("READY=1");
     let shared = Arc::clone(&running.shared);
     running.join();
+    if let Some(service) = service {
+        // What waits is stored and answered before the door closes.
+        service.stop();
+    }
     if let Some(door) = door {
         door.close();
     }
@@ -135,6 +146,20 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     }
     tracing::info!("Forebay is now ready to exit, bye bye...");
     Ok(())
+}
+
+fn script_counts(registry: &commands::registry::Registry) -> server::scripting::Counts {
+    let counts = script::scripts::counts(registry);
+    server::scripting::Counts {
+        scripts: counts.scripts as u64,
+        evicted: counts.evicted,
+        script_bytes: counts.script_bytes as u64,
+        script_vm_bytes: counts.vm_bytes[0] as u64,
+        libraries: counts.libraries as u64,
+        functions: counts.functions as u64,
+        library_bytes: counts.library_bytes as u64,
+        function_vm_bytes: counts.vm_bytes[1] as u64,
+    }
 }
 
 /// Says where the server listens and what to try next.
@@ -159,15 +184,20 @@ fn tell(running: &Running, http: Option<std::net::SocketAddr>) {
 }
 
 /// Opens the HTTP door; the server goes on without it.
-fn open_http(shared: &Arc<Shared>) -> Option<forebay_http::Door> {
+fn open_http(
+    shared: &Arc<Shared>,
+    service: Option<&Arc<services::quota::service::Service>>,
+) -> Option<forebay_http::Door> {
     let port = shared.options.number(const { index_of("http-port") }) as u16;
     if port == 0 {
         return None;
     }
     let bind = shared.options.text(const { index_of("http-bind") });
     let status = Arc::new(metrics::ServerStatus(Arc::clone(shared)));
+    let prefix = random_bits()() as u32;
+    let quota = service.map(|service| quota::door(service, &shared.options, prefix));
     let door = TcpListener::bind((bind.as_str(), port))
-        .and_then(|listener| forebay_http::open(listener, status));
+        .and_then(|listener| forebay_http::open(listener, status, quota));
     door.inspect_err(|error| {
         let why = sys::error_text(error);
         tracing::warn!("no HTTP on {bind}:{port}: {why}; --http-port chooses another port");
@@ -209,7 +239,7 @@ fn watch_signals(shared: Arc<Shared>, supervisor: systemd::Supervisor) -> io::Re
 }
 
 /// Random bits from the system; if it has none, from the addresses and times of this process.
-fn random_bits() -> impl FnMut() -> u64 {
+fn random_bits() -> impl FnMut() -> u64 + Send + 'static {
     use std::hash::{BuildHasher, RandomState};
     let mut source = std::fs::File::open("/dev/urandom").ok();
     let mut count = 0u64;

@@ -1,8 +1,11 @@
-//! The HTTP door: health, readiness, metrics. It knows nothing of the server behind it but what
-//! [`Status`] tells, and runs in one thread of its own, so that it answers whatever the event
-//! loops do.
+//! The HTTP door: health, readiness, metrics, and the API of metered ingest. It knows nothing of
+//! the server behind it but what [`Status`] and the services tell, and runs in one thread of its
+//! own, so that it answers whatever the event loops do.
 
 pub mod exposition;
+mod problem;
+mod query;
+pub mod quota;
 mod routes;
 
 use std::net::{SocketAddr, TcpListener};
@@ -58,14 +61,19 @@ impl Door {
 }
 
 /// Serves HTTP on `listener` until the door is closed.
-pub fn open(listener: TcpListener, status: Arc<dyn Status>) -> io::Result<Door> {
+pub fn open(
+    listener: TcpListener,
+    status: Arc<dyn Status>,
+    quota: Option<quota::Quota>,
+) -> io::Result<Door> {
+    let doors = routes::Doors { status, quota };
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = thread::Builder::new().name("http".into()).spawn(move || {
         runtime.block_on(async move {
-            if let Err(error) = serve(listener, status, stopped).await {
+            if let Err(error) = serve(listener, doors, stopped).await {
                 tracing::error!(%error, "HTTP ends");
             }
         });
@@ -75,7 +83,7 @@ pub fn open(listener: TcpListener, status: Arc<dyn Status>) -> io::Result<Door> 
 
 async fn serve(
     listener: TcpListener,
-    status: Arc<dyn Status>,
+    doors: routes::Doors,
     stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|socket| {
@@ -83,7 +91,7 @@ async fn serve(
         let _ = socket.set_nodelay(true);
     });
     let (ending, ended) = oneshot::channel();
-    let serving = axum::serve(listener, routes::routes(status)).with_graceful_shutdown(async {
+    let serving = axum::serve(listener, routes::routes(doors)).with_graceful_shutdown(async {
         let _ = stopped.await;
         let _ = ending.send(());
     });

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::{Value, json};
 
 use crate::Status;
+use crate::problem::{problem, with_type};
+use crate::quota::Quota;
 
 type Run = fn(&dyn Status, &Uri) -> Response;
 
@@ -27,12 +29,25 @@ const ROUTES: &[Route] = &[
     Route { path: "/metrics", run: metrics, doc: "Metrics for Prometheus." },
 ];
 
-/// All routes over one server.
-pub fn routes(status: Arc<dyn Status>) -> Router {
-    Router::new().fallback(answer).with_state(status)
+/// What the routes answer from.
+pub(crate) struct Doors {
+    pub status: Arc<dyn Status>,
+    pub quota: Option<Quota>,
 }
 
-async fn answer(State(status): State<Arc<dyn Status>>, request: Request) -> Response {
+/// All routes over one server.
+pub(crate) fn routes(doors: Doors) -> Router {
+    Router::new().fallback(answer).with_state(Arc::new(doors))
+}
+
+async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
+    let request = match &doors.quota {
+        None => request,
+        Some(quota) => match quota.answer(request).await {
+            Ok(response) => return response,
+            Err(request) => request,
+        },
+    };
     let path = request.uri().path();
     let Some(route) = ROUTES.iter().find(|route| route.path == path) else {
         return problem(StatusCode::NOT_FOUND, "There is nothing here; GET / lists what there is.");
@@ -42,24 +57,7 @@ async fn answer(State(status): State<Arc<dyn Status>>, request: Request) -> Resp
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    (route.run)(&*status, request.uri())
-}
-
-/// An error as RFC 9457 has it.
-fn problem(status: StatusCode, detail: &str) -> Response {
-    let title = status.canonical_reason().unwrap_or("Error");
-    let body = json!({
-        "type": "about:blank",
-        "title": title,
-        "status": status.as_u16(),
-        "detail": detail,
-    });
-    with_type(status, "application/problem+json", body.to_string())
-}
-
-fn with_type(status: StatusCode, kind: &'static str, body: String) -> Response {
-    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")];
-    (status, headers, body).into_response()
+    (route.run)(&*doors.status, request.uri())
 }
 
 fn text(status: StatusCode, body: String) -> Response {

@@ -140,11 +140,30 @@ impl Tally {
     }
 }
 
+/// Counts the changes of what expires first in any shard; on a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct DueVersion(AtomicU64);
+
+/// What one thread has seen of when the first key of all expires.
+#[derive(Debug, Clone, Copy)]
+pub struct DueSeen {
+    version: u64,
+    next_due_ms: i64,
+}
+
+impl Default for DueSeen {
+    fn default() -> Self {
+        DueSeen { version: 0, next_due_ms: i64::MAX }
+    }
+}
+
 /// The keyspace; see the module.
 pub struct Keyspace {
     pub(crate) shards: Shards<ShardData>,
     next_due_ms: Box<[AtomicI64]>,
     runners: usize,
+    due_version: DueVersion,
     tallies: Box<[Tally]>,
     /// For threads that are no event loops: one at a time.
     background: Tally,
@@ -170,6 +189,7 @@ impl Keyspace {
             shards: Shards::default(),
             next_due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
             runners: threads,
+            due_version: DueVersion::default(),
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
             background: Tally::new(databases),
             databases,
@@ -326,6 +346,16 @@ impl Keyspace {
         self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).min().unwrap_or(i64::MAX)
     }
 
+    /// The same, by one load as long as nothing has changed since `seen` was filled in.
+    #[inline]
+    pub fn next_due_ms_since(&self, seen: &mut DueSeen) -> i64 {
+        let version = self.due_version.0.load(Ordering::Acquire);
+        if seen.version != version {
+            *seen = DueSeen { version, next_due_ms: self.next_due_ms() };
+        }
+        seen.next_due_ms
+    }
+
     /// The shard whose first key expires next.
     pub fn next_due_shard(&self) -> Option<usize> {
         let all = self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).enumerate();
@@ -342,6 +372,7 @@ impl Keyspace {
     pub(crate) fn set_next_due_ms(&self, shard: usize, at_ms: i64) {
         if self.next_due_ms[shard].load(Ordering::Relaxed) != at_ms {
             self.next_due_ms[shard].store(at_ms, Ordering::Relaxed);
+            self.due_version.0.fetch_add(1, Ordering::Release);
         }
     }
 

@@ -16,6 +16,8 @@ use crate::value::{Value, ValueRef};
 /// Collections and strings up to this many elements or bytes are kept whole.
 const UNDO_ELEMENTS_MAX: usize = 128;
 const UNDO_BYTES_MAX: usize = 4096;
+/// Up to so many kept keys are looked through one by one.
+const FEW: usize = 16;
 
 /// What a key was before a change.
 struct Before {
@@ -50,9 +52,20 @@ impl Undo {
         Undo { mark, before: Vec::new(), seen: HashSet::new() }
     }
 
+    /// Whether a key is not kept yet. Few are looked through, many are found by their hash.
+    fn is_new(&mut self, db: usize, key: &[u8]) -> bool {
+        if self.before.len() < FEW {
+            return !self.before.iter().any(|before| before.db == db && before.key == key);
+        }
+        if self.seen.is_empty() {
+            self.seen = self.before.iter().map(|before| (before.db, before.key.clone())).collect();
+        }
+        self.seen.insert((db, key.to_vec()))
+    }
+
     /// Keeps a key as it is, unless it is kept already.
     pub(crate) fn keep(&mut self, db: usize, key: &[u8], entry: Option<&Entry>) {
-        if self.seen.insert((db, key.to_vec())) {
+        if self.is_new(db, key) {
             let value =
                 entry.map(|entry| (entry.value().to_value(), entry.expire_at(), entry.access()));
             self.before.push(Before { db, key: key.to_vec(), value });

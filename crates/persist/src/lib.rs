@@ -3,4 +3,5 @@
 
 pub mod aof;
 pub mod disk;
+pub mod journal;
 pub mod rdb;

@@ -22,6 +22,12 @@ pub fn dump<'s>(sources: impl Iterator<Item = &'s [u8]>) -> Vec<u8> {
     out
 }
 
+/// A payload with this content, whatever it is, and a footer that is right.
+pub fn sealed(mut content: Vec<u8>) -> Vec<u8> {
+    seal(&mut content);
+    content
+}
+
 /// The sources in a payload; `Err` says what is wrong with it.
 pub fn sources(payload: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let Some((_, content)) = opened(payload, Checksum::Verify) else {

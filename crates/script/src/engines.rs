@@ -18,14 +18,25 @@ use crate::raw::run::{Failure, Job, compile, run_job};
 use crate::raw::state::{Kind, Vm};
 use crate::run::Run;
 use crate::scripts::{Digest, Script, Scripts};
-use crate::sha1::digest;
-use crate::shebang;
+use crate::shebang::{self, Flags};
+use commands::sha1::digest;
 
 /// What one thread's Lua states may take unless `lua-memory-limit` says otherwise, in bytes.
 pub const MEMORY_LIMIT_BYTES: usize = 256 << 20;
 /// Compiled scripts that nobody knows any more are cleared away when there are so many more than
 /// known ones.
 const STALE_MAX: usize = 600;
+
+/// A compiled script that is about to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    /// Where its function is.
+    pub reference: i32,
+    /// What its first line says.
+    pub flags: Flags,
+    /// Its digest as text.
+    pub hex: [u8; 40],
+}
 
 /// A compiled script.
 #[derive(Clone)]
@@ -49,7 +60,20 @@ struct FunctionEngine {
     vm: Vm,
     /// Each library that has been loaded here, with where its functions are.
     loaded: Vec<(Arc<Library>, Vec<i32>)>,
+    /// Functions that have been called here, by the names they were called by.
+    called: HashMap<Vec<u8>, Callable, RandomState>,
     generation: u64,
+}
+
+/// A function that can be called.
+#[derive(Clone)]
+pub struct Callable {
+    /// Where it is.
+    pub reference: i32,
+    /// What it does.
+    pub flags: Flags,
+    /// Its name.
+    pub name: Arc<str>,
 }
 
 /// See the module.
@@ -143,33 +167,38 @@ impl Engines {
         scripts: &Scripts,
         body: &[u8],
         now_ms: i64,
-    ) -> Result<Compiled, NoCode> {
+    ) -> Result<Found, NoCode> {
         let engine = self.script_engine(scripts)?;
         if let Some(compiled) = engine.by_body.get(body)
             && compiled.script.is_known.load(Ordering::Relaxed)
         {
-            return Ok(compiled.clone());
+            return Ok(compiled.found(now_ms));
         }
         let digest = digest(body);
         if let Some(script) = scripts.get(&digest) {
-            return engine.compile(digest, script);
+            return engine.compile(digest, script).map(|it| it.found(now_ms));
         }
         let (flags, code) = shebang::of_script(body).map_err(NoCode::Wrong)?;
         let reference = engine.compile_code(code)?;
         let script = scripts.add(digest, body, flags, now_ms);
-        Ok(engine.keep(digest, script, reference))
+        Ok(engine.keep(digest, script, reference).found(now_ms))
     }
 
     /// The compiled script with this digest.
-    pub fn by_digest(&mut self, scripts: &Scripts, digest: &Digest) -> Result<Compiled, NoCode> {
+    pub fn by_digest(
+        &mut self,
+        scripts: &Scripts,
+        digest: &Digest,
+        now_ms: i64,
+    ) -> Result<Found, NoCode> {
         let engine = self.script_engine(scripts)?;
         if let Some(compiled) = engine.by_digest.get(digest)
             && compiled.script.is_known.load(Ordering::Relaxed)
         {
-            return Ok(compiled.clone());
+            return Ok(compiled.found(now_ms));
         }
         let script = scripts.get(digest).ok_or(NoCode::Unknown)?;
-        engine.compile(*digest, script)
+        engine.compile(*digest, script).map(|it| it.found(now_ms))
     }
 
     /// Runs a compiled script.
@@ -189,13 +218,14 @@ impl Engines {
     fn function_engine(&mut self, scripts: &Scripts) -> Result<&mut FunctionEngine, NoCode> {
         if self.functions.is_none() {
             let vm = Vm::new(Kind::Functions, MEMORY_LIMIT_BYTES).ok_or_else(no_state)?;
-            let loaded = Vec::new();
-            self.functions = Some(FunctionEngine { vm, loaded, generation: 0 });
+            let (loaded, called) = Default::default();
+            self.functions = Some(FunctionEngine { vm, loaded, called, generation: 0 });
         }
         let engine = self.functions.as_mut().ok_or_else(no_state)?;
         let generation = scripts.libraries.generation.load(Ordering::Acquire);
         if engine.generation != generation {
             engine.generation = generation;
+            engine.called.clear();
             engine.forget_stale(scripts);
         }
         Ok(engine)
@@ -226,8 +256,31 @@ impl Engines {
         }
     }
 
+    /// The function of this name, its library loaded if it has to be.
+    pub fn callable(
+        &mut self,
+        cx: &mut Context<'_>,
+        scripts: &Scripts,
+        name: &[u8],
+    ) -> Result<Callable, NoCode> {
+        let engine = self.function_engine(scripts)?;
+        if let Some(callable) = engine.called.get(name) {
+            return Ok(callable.clone());
+        }
+        let (library, number) = scripts.libraries.function(name).ok_or(NoCode::Unknown)?;
+        let reference = self.function(cx, scripts, &library, number)?;
+        let function = &library.functions[number];
+        // Names are letters, digits and underscores.
+        let text = std::str::from_utf8(&function.name).unwrap_or_default();
+        let callable = Callable { reference, flags: function.flags, name: text.into() };
+        if let Some(engine) = &mut self.functions {
+            engine.called.insert(name.to_vec(), callable.clone());
+        }
+        Ok(callable)
+    }
+
     /// Where the function with this number in its library is, loaded if it has to be.
-    pub fn function(
+    fn function(
         &mut self,
         cx: &mut Context<'_>,
         scripts: &Scripts,
@@ -260,6 +313,19 @@ impl Engines {
         let engine = self.functions.as_mut().expect("the function was loaded in it");
         engine.vm.set_limit(limit);
         run_job(&mut engine.vm, run, job)
+    }
+}
+
+impl Compiled {
+    /// Notes that it is used now.
+    fn found(&self, now_ms: i64) -> Found {
+        let script = &*self.script;
+        if script.used_ms.load(Ordering::Relaxed) != now_ms {
+            script.used_ms.store(now_ms, Ordering::Relaxed);
+        }
+        let mut hex = [0; 40];
+        hex.copy_from_slice(script.hex.as_bytes());
+        Found { reference: self.reference, flags: script.flags, hex }
     }
 }
 

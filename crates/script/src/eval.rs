@@ -16,8 +16,8 @@ use crate::engines::{self, Engines, NoCode};
 use crate::raw::run::{Failure, Job};
 use crate::run::Run;
 use crate::scripts::Scripts;
-use crate::sha1::from_hex;
 use crate::shebang::Flags;
+use commands::sha1::from_hex;
 
 const EVAL_FLAGS: CommandFlags = NO_SCRIPT.with(STALE).with(NO_MANDATORY_KEYS).with(SCRIPT);
 const KEYS: &[KeySpec] = &[counted(2, RW)];
@@ -207,14 +207,22 @@ pub(crate) fn perform(
     };
     run.cx.end_script();
     match result {
-        Ok(()) => Ok(()),
-        // The command that failed in the script has been counted as a failure already.
-        Err(failure) if failure.is_counted => {
-            run.cx.out.error(&failure.text);
-            Ok(())
-        }
+        Ok(()) => returned_error(run, mark),
+        Err(failure) if failure.is_counted => Err(Error::new(failure.text).counted()),
         Err(failure) => Err(Error::new(failure.text)),
     }
+}
+
+/// An error that the script returned is one of its command.
+fn returned_error(run: &mut Run<'_, '_>, mark: usize) -> Result<(), Error> {
+    let reply = &run.cx.out.bytes()[mark..];
+    if reply.first() != Some(&b'-') {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&reply[1..reply.len() - 2]).into_owned();
+    run.cx.out.truncate(mark);
+    let error = Error::new(text);
+    Err(if run.returns_counted { error.counted() } else { error })
 }
 
 fn eval(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
@@ -253,23 +261,20 @@ fn eval_either(
         let found = match named {
             Named::Body => engines.by_body(scripts, args.word(1), now_ms),
             Named::Digest => match from_hex(args.word(1)) {
-                Some(digest) => engines.by_digest(scripts, &digest),
+                Some(digest) => engines.by_digest(scripts, &digest, now_ms),
                 None => Err(NoCode::Unknown),
             },
         };
-        let compiled = found.map_err(|error| match error {
+        let found = found.map_err(|error| match error {
             NoCode::Unknown => NO_SCRIPT_ERROR,
             NoCode::Wrong(text) => generic(&text),
         })?;
-        let script = &compiled.script;
-        if script.used_ms.load(Ordering::Relaxed) != now_ms {
-            script.used_ms.store(now_ms, Ordering::Relaxed);
-        }
         let limit = cx.host.script_memory_max();
-        let job = Job { reference: compiled.reference, words: args, key_count };
+        let job = Job { reference: found.reference, words: args, key_count };
         let out = std::mem::take(engines.spare());
-        let mut run = Run::new(cx, out, &script.hex, args);
-        let result = prepare(&mut run, script.flags, is_ro)
+        let name = std::str::from_utf8(&found.hex).unwrap_or_default();
+        let mut run = Run::new(cx, out, name, args);
+        let result = prepare(&mut run, found.flags, is_ro)
             .and_then(|()| perform(&mut run, |run| engines.run_script(run, &job, limit)));
         *engines.spare() = run.end();
         result
@@ -285,9 +290,12 @@ fn script_load(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         engines.by_body(scripts, args.word(2), now_ms)
     });
     match found {
-        Ok(compiled) => {
-            compiled.script.is_loaded.store(true, Ordering::Relaxed);
-            cx.out.text(&compiled.script.hex);
+        Ok(found) => {
+            let digest = from_hex(&found.hex).unwrap_or_default();
+            if let Some(script) = scripts.get(&digest) {
+                script.is_loaded.store(true, Ordering::Relaxed);
+            }
+            cx.out.bulk(&found.hex);
             Ok(())
         }
         Err(NoCode::Wrong(text)) => Err(generic(&text)),

@@ -14,6 +14,7 @@ use commands::context::{Context, Host};
 use commands::error::Error;
 use commands::help::HELP;
 use commands::pattern::matches;
+use commands::registry::Registry;
 use commands::words::is;
 use resp::Args;
 
@@ -159,26 +160,22 @@ fn fcall_ro(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 
 fn call(cx: &mut Context<'_>, args: Args<'_>, is_ro: bool) -> Result<(), Error> {
     let scripts: &Scripts = cx.core.registry.state();
-    let found = scripts.libraries.function(args.word(1));
-    let (library, number) = found.ok_or(Error::text("ERR Function not found"))?;
-    let key_count = key_count(args, Error::text("ERR Bad number of keys provided"))?;
-    let function = &library.functions[number];
     engines::with(scripts, |engines| {
-        let reference = engines.function(cx, scripts, &library, number).map_err(|error| {
+        let callable = engines.callable(cx, scripts, args.word(1)).map_err(|error| {
             let text = match error {
                 NoCode::Wrong(text) => text,
                 NoCode::Unknown => "Function not found".to_string(),
             };
             generic(&text)
         })?;
+        let key_count = key_count(args, Error::text("ERR Bad number of keys provided"))?;
+        let reference = callable.reference;
         let limit = cx.host.script_memory_max();
         let job = Job { reference, words: args, key_count };
         let out = std::mem::take(engines.spare());
-        // Names are letters, digits and underscores.
-        let name = std::str::from_utf8(&function.name).unwrap_or_default();
-        let mut run = Run::new(cx, out, name, args);
+        let mut run = Run::new(cx, out, &callable.name, args);
         run.is_eval = false;
-        let result = prepare(&mut run, function.flags, is_ro)
+        let result = prepare(&mut run, callable.flags, is_ro)
             .and_then(|()| perform(&mut run, |run| engines.run_function(run, &job, limit)));
         *engines.spare() = run.end();
         result
@@ -244,6 +241,16 @@ pub fn add(
         }
         added.map(|()| library)
     })
+}
+
+/// A library that comes from a file, when there is no client.
+struct FromFile;
+
+impl Host for FromFile {}
+
+/// Adds a library from a file, in the place of one of its name.
+pub fn load_source(registry: &Registry, code: &[u8]) -> Result<(), String> {
+    add(registry.state(), code, true, &mut FromFile).map(|_| ())
 }
 
 fn load(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
@@ -412,9 +419,7 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let scripts: &Scripts = cx.core.registry.state();
     let running = scripts.running();
     if !running.is_empty() && running.iter().all(|script| script.is_eval) {
-        return Err(Error::text(
-            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-        ));
+        return Err(cx.host.busy_error());
     }
     cx.out.map(2);
     cx.out.text("running_script");

@@ -22,7 +22,6 @@ pub mod libraries;
 mod raw;
 pub mod run;
 pub mod scripts;
-pub mod sha1;
 pub mod shebang;
 
 use commands::command::Family;

@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
+use commands::registry::Registry;
+
+use crate::scripts::Scripts;
 use crate::shebang::Flags;
 
 /// A function.
@@ -136,6 +139,12 @@ impl Libraries {
             set.by_name.get(&library.name).is_some_and(|known| Arc::ptr_eq(known, library))
         })
     }
+}
+
+/// The sources of all libraries, for files.
+pub fn sources(registry: &Registry) -> Vec<Vec<u8>> {
+    let set = registry.state::<Scripts>().libraries.snapshot();
+    set.iter().map(|library| library.code.clone()).collect()
 }
 
 #[cfg(test)]

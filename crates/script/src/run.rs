@@ -55,6 +55,8 @@ pub struct Run<'r, 'c> {
     pub has_written: bool,
     /// Which protocol's types the script wants.
     pub resp3: bool,
+    /// The error that the script returns comes from its command, which has counted it.
+    pub returns_counted: bool,
     /// Why a command was refused.
     pub message: String,
     abort: Option<Abort>,
@@ -74,6 +76,7 @@ impl<'r, 'c> Run<'r, 'c> {
             is_memory_short: false,
             has_written: false,
             resp3: false,
+            returns_counted: false,
             message: String::new(),
             abort: None,
             ticking: None,
@@ -88,6 +91,7 @@ impl<'r, 'c> Run<'r, 'c> {
         self.abort = None;
         self.has_written = false;
         self.resp3 = false;
+        self.returns_counted = false;
         self.cx.again();
         true
     }

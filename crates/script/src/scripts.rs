@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use commands::context;
+use commands::registry::Registry;
 
-use crate::libraries::Libraries;
-use crate::sha1::hex;
+use crate::libraries::{Libraries, Set};
 use crate::shebang::Flags;
+use commands::sha1::hex;
 
 /// Scripts of EVAL that are kept, at most (Redis 7.4 has the same bound).
 pub const EVAL_SCRIPTS_MAX: usize = 500;
@@ -37,6 +38,37 @@ pub struct Script {
     pub is_loaded: AtomicBool,
     /// When it last ran, in milliseconds since 1970.
     pub used_ms: AtomicI64,
+}
+
+/// Numbers about all scripts and libraries of a server.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub struct Counts {
+    pub scripts: usize,
+    pub evicted: u64,
+    pub script_bytes: usize,
+    /// Of the Lua states of scripts, and of functions.
+    pub vm_bytes: [usize; 2],
+    pub libraries: usize,
+    pub functions: usize,
+    pub library_bytes: usize,
+}
+
+/// See [`Counts`].
+pub fn counts(registry: &Registry) -> Counts {
+    let scripts: &Scripts = registry.state();
+    let bytes = |set: &Set| set.iter().map(|library| library.code.len() + 256).sum();
+    let (libraries, functions, library_bytes) =
+        scripts.libraries.look(|set| (set.len(), set.function_count(), bytes(set)));
+    Counts {
+        scripts: scripts.count(),
+        evicted: scripts.evicted.load(Ordering::Relaxed),
+        script_bytes: scripts.source_bytes(),
+        vm_bytes: [0, 1].map(|index| scripts.memory[index].load(Ordering::Relaxed)),
+        libraries,
+        functions,
+        library_bytes,
+    }
 }
 
 /// See the module.

@@ -78,7 +78,7 @@ impl Worker {
     /// Runs commands of a connection, with this worker as their host: what takes long among them
     /// can have others answered.
     pub(crate) fn take_turn<T>(&mut self, run: impl FnOnce(&mut Turn<'_>, &mut Writer) -> T) -> T {
-        let shared = std::sync::Arc::clone(&self.hub.shared);
+        let shared = Arc::clone(&self.hub.shared);
         // Lent to the commands; answers in the middle of them are written elsewhere.
         let mut out = std::mem::take(&mut self.out);
         let mut random = Random::new(self.random.bits());
@@ -89,8 +89,9 @@ impl Worker {
         result
     }
 
-    /// Answers others in the middle of a script.
-    fn answer_others(&mut self) {
+    /// Answers others in the middle of a script; when that begins, also those whose turn it was to
+    /// be after the script's client, of whom no event will tell any more.
+    fn answer_others(&mut self, begins: bool) {
         let peer = self.hub.peer.take();
         let spare = self.spare.take();
         let was_nested = std::mem::replace(&mut self.is_nested, true);
@@ -99,6 +100,9 @@ impl Worker {
         let started = self.hub.started();
         if self.buffer.is_empty() {
             self.buffer = vec![0; READ_BYTES];
+        }
+        if begins {
+            (0..self.connections.len()).for_each(|index| self.readable(index));
         }
         let mut events = Events::with_capacity(EVENTS_MAX);
         if self.poll.poll(&mut events, Some(Duration::ZERO)).is_ok() {
@@ -135,10 +139,11 @@ impl Host for Worker {
         let now = now_ms();
         let ran_ms = now - script.started_ms;
         script.ran_ms.store(ran_ms, Ordering::Relaxed);
-        let shared = std::sync::Arc::clone(&self.hub.shared);
+        let shared = Arc::clone(&self.hub.shared);
         let threshold = shared.options.number(const { index_of("busy-reply-threshold") });
         if threshold > 0 && ran_ms >= threshold {
-            if !script.is_busy.swap(true, Ordering::Relaxed) {
+            let begins = !script.is_busy.swap(true, Ordering::Relaxed);
+            if begins {
                 let kill = if script.is_eval { "SCRIPT KILL" } else { "FUNCTION KILL" };
                 tracing::warn!(
                     "Slow script detected: still in execution after {ran_ms} milliseconds. You can \
@@ -148,7 +153,7 @@ impl Host for Worker {
                 shared.busy.begin(&shared.core.space, script.is_eval);
             }
             let then = std::mem::replace(&mut self.hub.now_ms, now);
-            self.answer_others();
+            self.answer_others(begins);
             self.hub.now_ms = then;
         }
         if shared.is_stopping.load(Ordering::Acquire) {
@@ -241,7 +246,7 @@ impl Host for Worker {
 
 impl Hub {
     /// The messages that wait for the end of the running command's reply.
-    fn take_own(&mut self) -> Vec<std::sync::Arc<crate::message::Pushed>> {
+    fn take_own(&mut self) -> Vec<Arc<crate::message::Pushed>> {
         std::mem::take(&mut self.own)
     }
 
@@ -249,7 +254,7 @@ impl Hub {
         self.started
     }
 
-    fn put_own(&mut self, own: Vec<std::sync::Arc<crate::message::Pushed>>, started: Instant) {
+    fn put_own(&mut self, own: Vec<Arc<crate::message::Pushed>>, started: Instant) {
         self.own = own;
         self.started = started;
     }

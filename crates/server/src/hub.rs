@@ -558,6 +558,9 @@ impl Host for Hub {
 
     fn begin(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
         let flags = entry.command.flags;
+        if entry.command.name == "FLUSHALL" {
+            crate::persistence::save::flushing(&self.shared);
+        }
         if self.shared.monitor_count.load(Ordering::Relaxed) > 0
             && !flags.has(SKIP_MONITOR)
             && !flags.has(ADMIN)
@@ -627,6 +630,9 @@ impl Host for Hub {
     }
 
     fn error(&mut self, error: &Error) {
+        if error.is_counted() {
+            return;
+        }
         add(&self.counts().errors, 1);
         self.shared.records.add_error(error.message());
     }

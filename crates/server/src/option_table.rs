@@ -80,6 +80,26 @@ table! {
         "Port for HTTP: /livez, /readyz, /metrics; 0 = none.";
     "http-bind": Text, "127.0.0.1", Start, "Address that HTTP listens on.";
 }
+"Metered ingest" {
+    "quota": Bool, "no", Start, "Whether metered ingest is served over HTTP, under /v1/.";
+    "sql": Text, "sqlite:forebay.db", Start,
+        "The SQL database of the services: sqlite:FILE (below dir), mysql://..., postgres://...";
+    "quota-ack": Enum(&["sync", "group", "journal"]), "group", Start,
+        "When a record is acknowledged: committed alone, with others, or in the server's journal.";
+    "quota-group-rows": Int(1, 100_000), "256", Start, "Records of one shared transaction at most.";
+    "quota-group-microseconds": Int(0, 1_000_000), "2000", Start,
+        "How long a shared transaction waits for those who came with the one before.";
+    "quota-backlog-rows": Int(1, 100_000_000), "100000", Start,
+        "Records that may wait for the database; beyond, requests are answered 503.";
+    "quota-wait-ms": Int(1, 3_600_000), "5000", Start,
+        "How long a request waits for a database that does not answer before it is refused.";
+    "quota-session-seconds": Int(1, 31_536_000), "1800", Start,
+        "Seconds after which an idle session ends.";
+    "quota-root-key": Secret, "", Start,
+        "The key that makes organisations; unless given, that in quota-root.key, made at need.";
+    "quota-older-headers": Bool, "no", Start,
+        "Whether RateLimit-Limit, -Remaining and -Reset are sent as well.";
+}
 "The process" {
     "threads": Int(1, 256), "1", Start, "Event loops; unless set, as many as there are cores.";
     "databases": Int(1, 65536), "16", Start, "Number of databases.";
@@ -116,6 +136,7 @@ table! {
         "Whether the allocator cleans up in the background.";
     "ignore-warnings": Text, "", NoEffect, "Warnings not to be given at start.";
     "crash-log-enabled": Bool, "yes", NoEffect, "Whether a crash is logged.";
+    "use-exit-on-panic": Bool, "no", NoEffect, "Whether a failed assertion exits instead.";
     "crash-memcheck-enabled": Bool, "yes", NoEffect, "Whether memory is tested after a crash.";
     "locale-collate": Text, "", NoEffect, "Locale of comparisons; always by bytes.";
 }

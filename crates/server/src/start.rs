@@ -14,6 +14,7 @@ use mio::Poll;
 use persist::disk::Disk;
 
 use crate::conf_file::Configuration;
+use crate::inner::INNER_CLIENTS;
 use crate::listener::Listeners;
 use crate::message::Mailbox;
 use crate::options::{Options, index_of};
@@ -96,6 +97,24 @@ fn fit_clients(options: &Options) {
     }
 }
 
+/// Starts the thread that frees what takes long to free.
+fn spawn_freer(
+    garbage: mpsc::Receiver<Vec<keyspace::effects::Garbage>>,
+    freeing: Arc<Freeing>,
+) -> io::Result<()> {
+    let freer = std::thread::Builder::new().name("free".into());
+    freer.spawn(move || {
+        let _registered = sys::register_thread();
+        for garbage in garbage {
+            let count = garbage.len();
+            drop(garbage);
+            freeing.pending.fetch_sub(count, Ordering::Relaxed);
+            freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
+        }
+    })?;
+    Ok(())
+}
+
 /// Opens the doors and starts the loops. `disk` has the data files; `seed` gives
 /// random bits.
 pub fn start(
@@ -114,7 +133,8 @@ pub fn start(
     for (from, to) in &renames {
         registry.rename(from, to).map_err(io::Error::other)?;
     }
-    let core = Core { space: Keyspace::new(databases, threads).with_loaders(LOADERS), registry };
+    let space = Keyspace::new(databases, threads).with_loaders(LOADERS + INNER_CLIENTS);
+    let core = Core { space, registry };
     let (sender, garbage) = mpsc::channel();
     let freeing = Arc::new(Freeing::default());
     let shared = Arc::new(Shared::new(Parts {
@@ -128,6 +148,7 @@ pub fn start(
         freeing: Arc::clone(&freeing),
         disk,
     }));
+    crate::scripting::attach(&shared);
     if let Err((name, text)) = crate::apply::apply_all(&shared) {
         return Err(io::Error::other(format!("{name}: {text}")));
     }
@@ -140,16 +161,7 @@ pub fn start(
         .collect::<io::Result<Vec<_>>>()?;
     assert!(shared.mailboxes.set(mailboxes).is_ok(), "set once");
     listeners.register(&polls[0])?;
-    let freer = std::thread::Builder::new().name("free".into());
-    freer.spawn(move || {
-        let _registered = sys::register_thread();
-        for garbage in garbage {
-            let count = garbage.len();
-            drop(garbage);
-            freeing.pending.fetch_sub(count, Ordering::Relaxed);
-            freeing.freed.fetch_add(count as u64, Ordering::Relaxed);
-        }
-    })?;
+    spawn_freer(garbage, freeing)?;
     shared.aof.start(&shared)?;
     match recovery {
         Some(recovery) => crate::aof::recovery::begin(&shared, recovery)?,

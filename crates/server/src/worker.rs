@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use commands::context::{Host, Session};
 use commands::engine::Turn;
 use commands::error::Error;
-use keyspace::keyspace::add;
+use keyspace::keyspace::{DueSeen, add};
 use keyspace::random::Random;
 use mio::{Events, Interest, Poll, Token};
 use resp::{Parser, Requests, Writer};
@@ -83,6 +83,8 @@ pub struct Worker {
     pub(crate) held: crate::held::Held,
     /// Other clients are being answered in the middle of a script.
     pub(crate) is_nested: bool,
+    /// When the first key of all expires, as this thread knows it.
+    pub(crate) due: DueSeen,
     pub(crate) ticked_ms: i64,
     pub(crate) cron_ms: i64,
 }
@@ -115,6 +117,7 @@ impl Worker {
             to_flush: Vec::new(),
             held: Default::default(),
             is_nested: false,
+            due: DueSeen::default(),
             ticked_ms: 0,
             cron_ms: 0,
         }
@@ -176,14 +179,14 @@ impl Worker {
         self.read_ready();
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&mut self) -> Option<Duration> {
         if !self.unfinished.is_empty() || !self.hub.mail.is_empty() {
             return Some(Duration::ZERO);
         }
         let now = self.hub.now_ms;
         let mut until = now + SLEEP_MAX_MS;
         if self.hub.shared.core.space.settings.active_expire.load(Ordering::Relaxed) {
-            until = until.min(self.hub.shared.core.space.next_due_ms());
+            until = until.min(self.hub.shared.core.space.next_due_ms_since(&mut self.due));
         }
         if let Some(Reverse((deadline, _))) = self.deadlines.peek() {
             until = until.min(*deadline);
@@ -513,7 +516,8 @@ impl Worker {
         let is_still = is_paused
             || shared.persistence.is_loading()
             || shared.aof.log.is_failing() && shared.aof.log.is_over_limit();
-        if shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still {
+        let expires = shared.core.space.settings.active_expire.load(Ordering::Relaxed) && !is_still;
+        if expires && shared.core.space.next_due_ms_since(&mut self.due) <= now {
             let mut session = Session::new(0);
             let mut out = Writer::new(false);
             let started = Instant::now();

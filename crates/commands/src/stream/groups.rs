@@ -236,15 +236,15 @@ pub(super) fn xpending(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error
 fn write_summary(out: &mut resp::Writer, group: &Group) {
     out.array(4);
     out.count(group.pending_count());
-    let mut all = group.pending_range(StreamId::MIN, StreamId::MAX);
-    let Some((first, _)) = all.next() else {
+    let first = group.pending_range(StreamId::MIN, StreamId::MAX).next();
+    let Some(((first, _), (last, _))) = first.zip(group.pending_last()) else {
         out.null();
         out.null();
         out.null_array();
         return;
     };
     write_id(out, first);
-    write_id(out, all.next_back().map_or(first, |(last, _)| last));
+    write_id(out, last);
     let place = out.later();
     let mut written = 0;
     for (_, consumer) in group.consumers().filter(|(_, owner)| owner.pending_count() > 0) {

@@ -11,7 +11,6 @@
 //! **Invariant:** no form holds a field twice; a listpack has an even number of elements; the
 //! hash table's `bytes` are the sum of its pairs' allocations.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use crate::hasher;
@@ -227,29 +226,13 @@ impl Hash {
         random: &mut Random,
         mut visit: impl FnMut(Element<'a>, Element<'a>),
     ) {
-        let len = self.len();
-        if let View::Large(fields) = self.0.view()
-            && count < len / super::SPARSE
-        {
-            let mut drawn = HashSet::with_capacity(count);
-            while drawn.len() < count {
-                let Some(field) = fields.table.random(|| random.bits()) else {
-                    return;
-                };
-                if drawn.insert(field.as_raw()) {
-                    let (name, value) = field.into_parts();
-                    visit(Element::Str(name), Element::Str(value));
-                }
-            }
-            return;
-        }
-        let mut wanted = count.min(len);
-        for (index, (name, value)) in self.iter().enumerate() {
-            if random.below(len - index) < wanted {
-                visit(name, value);
-                wanted -= 1;
-            }
-        }
+        let draw = |random: &mut Random| {
+            let View::Large(fields) = self.0.view() else { return None };
+            let (name, value) = fields.table.random(|| random.bits())?.into_parts();
+            Some((name.as_ptr(), (Element::Str(name), Element::Str(value))))
+        };
+        let visit = |(name, value)| visit(name, value);
+        super::sample(self.len(), count, random, draw, self.iter(), visit);
     }
 
     /// Visits about `count` fields from `cursor` (0 = the start) and returns the cursor to go on

@@ -14,6 +14,9 @@ pub mod set;
 pub mod stream;
 pub mod zset;
 
+use std::collections::HashSet;
+
+use crate::random::Random;
 use crate::raw::table::{Item, Table};
 
 /// Bits of a table's cursor that are always zero: a client's cursor goes without them, so that
@@ -27,4 +30,35 @@ const SPARSE: usize = 4;
 fn scan<T: Item>(table: &Table<T>, cursor: u64, count: usize, visit: impl FnMut(&T)) -> u64 {
     let cursor = cursor.unbounded_shl(CURSOR_SHIFT);
     table.scan(cursor, count, visit).map_or(0, |next| next >> CURSOR_SHIFT)
+}
+
+/// Visits `count` random items of `len`, none twice, in no special order; all if there are fewer.
+/// Few of many are drawn one by one, if `draw` can give a random item and its address; else one
+/// pass over `all` chooses.
+fn sample<I>(
+    len: usize,
+    count: usize,
+    random: &mut Random,
+    draw: impl Fn(&mut Random) -> Option<(*const u8, I)>,
+    all: impl Iterator<Item = I>,
+    mut visit: impl FnMut(I),
+) {
+    let mut drawn = HashSet::new();
+    while count < len / SPARSE && drawn.len() < count {
+        let Some((address, item)) = draw(random) else { break };
+        if drawn.insert(address) {
+            visit(item);
+        }
+    }
+    let mut wanted = if drawn.is_empty() { count.min(len) } else { 0 };
+    for (index, item) in all.enumerate() {
+        if wanted == 0 {
+            return;
+        }
+        // Selection sampling (Knuth, TAOCP 3.4.2, algorithm S): exact in one pass.
+        if random.below(len - index) < wanted {
+            visit(item);
+            wanted -= 1;
+        }
+    }
 }

@@ -14,7 +14,6 @@
 //! **Invariant:** no form holds a member twice, and the hash table's `bytes` are the sum of its
 //! members' allocations.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use super::intset::{self, Ints};
@@ -267,36 +266,13 @@ impl Set {
     }
 
     /// Visits `count` random members, none twice, in no special order; all if there are fewer.
-    pub fn sample<'a>(
-        &'a self,
-        count: usize,
-        random: &mut Random,
-        mut visit: impl FnMut(Element<'a>),
-    ) {
-        let len = self.len();
-        if let SetView::Members(members) = self.view()
-            && count < len / super::SPARSE
-        {
-            // Few of many: draw, and draw again what was drawn before.
-            let mut drawn = HashSet::with_capacity(count);
-            while drawn.len() < count {
-                let Some(member) = members.table.random(|| random.bits()) else {
-                    return;
-                };
-                if drawn.insert(member.as_raw()) {
-                    visit(Element::Str(member.into_bytes()));
-                }
-            }
-            return;
-        }
-        let mut wanted = count.min(len);
-        for (index, element) in self.iter().enumerate() {
-            // Selection sampling (Knuth, TAOCP 3.4.2, algorithm S): exact in one pass.
-            if random.below(len - index) < wanted {
-                visit(element);
-                wanted -= 1;
-            }
-        }
+    pub fn sample<'a>(&'a self, count: usize, random: &mut Random, visit: impl FnMut(Element<'a>)) {
+        let draw = |random: &mut Random| {
+            let SetView::Members(members) = self.view() else { return None };
+            let bytes = members.table.random(|| random.bits())?.into_bytes();
+            Some((bytes.as_ptr(), Element::Str(bytes)))
+        };
+        super::sample(self.len(), count, random, draw, self.iter(), visit);
     }
 
     /// Takes a random member out and shows it to `visit`.

@@ -13,7 +13,6 @@
 //!
 //! **Invariant:** no form holds a member twice, no score is NaN, and a listpack is in order.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -346,28 +345,13 @@ impl Zset {
         random: &mut Random,
         mut visit: impl FnMut(Element<'a>, f64),
     ) {
-        let len = self.len();
-        if let View::Large(ranked) = self.0.view()
-            && count < len / super::SPARSE
-        {
-            // Few of many: draw, and draw again what was drawn before.
-            let mut drawn = HashSet::with_capacity(count);
-            while drawn.len() < count {
-                let Some((member, score)) = ranked.random(|| random.bits()) else { return };
-                if drawn.insert(member.as_ptr()) {
-                    visit(Element::Str(member), score);
-                }
-            }
-            return;
-        }
-        let mut wanted = count.min(len);
-        for (index, (member, score)) in self.iter().enumerate() {
-            // Selection sampling (Knuth, TAOCP 3.4.2, algorithm S): exact in one pass.
-            if random.below(len - index) < wanted {
-                visit(member, score);
-                wanted -= 1;
-            }
-        }
+        let draw = |random: &mut Random| {
+            let View::Large(ranked) = self.0.view() else { return None };
+            let (member, score) = ranked.random(|| random.bits())?;
+            Some((member.as_ptr(), (Element::Str(member), score)))
+        };
+        let visit = |(member, score)| visit(member, score);
+        super::sample(self.len(), count, random, draw, self.iter(), visit);
     }
 
     /// Visits about `count` members from `cursor` (0 = the start) and returns the cursor to go on
@@ -755,7 +739,7 @@ mod tests {
             let pairs: Vec<(&[u8], f64)> =
                 names.iter().zip(0..).map(|(name, n)| (name.as_bytes(), f64::from(n))).collect();
             let set = Zset::build(&pairs, limits);
-            let mut seen = HashSet::new();
+            let mut seen = std::collections::HashSet::new();
             let mut cursor = 0;
             loop {
                 cursor = set.scan(cursor, 10, |member, score| {
@@ -769,7 +753,7 @@ mod tests {
             assert_eq!(seen.len(), pairs.len());
             let mut random = Random::new(5);
             for wanted in [0, 1, 10, pairs.len() - 1, pairs.len() + 5] {
-                let mut drawn = HashSet::new();
+                let mut drawn = std::collections::HashSet::new();
                 set.sample(wanted, &mut random, |member, score| {
                     assert_eq!(set.score(&member.to_vec()), Some(score));
                     drawn.insert(member.to_vec());

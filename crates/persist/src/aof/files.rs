@@ -184,7 +184,7 @@ impl Files {
         file.sync()
     }
 
-    /// At start: makes the base, whose contents `empty_base` are, if there is nothing yet, and opens
+    /// At start: makes the base, whose contents `empty_base` are, if there is nothing yet; opens
     /// the last increment, or makes one.
     pub fn open_at_start(
         &mut self,

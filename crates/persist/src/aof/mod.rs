@@ -1,6 +1,7 @@
 //! The append-only file: manifest, reading, the log that writes it, rewriting, checking.
 
 pub mod base;
+pub mod check;
 pub mod files;
 pub mod log;
 pub mod manifest;

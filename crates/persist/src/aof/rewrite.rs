@@ -195,8 +195,8 @@ pub trait Pace {
     fn is_cancelled(&self) -> bool;
 }
 
-/// Walks the image that `gatherer` takes, and writes it; the image has been begun. It is ended here,
-/// also on errors.
+/// Walks the image that `gatherer` takes, and writes it; the image has been begun. It is ended
+/// here, also on errors.
 pub fn write_image(
     space: &Keyspace,
     gatherer: &Gatherer,

@@ -53,6 +53,16 @@ pub struct Decoder {
     second: Scratch,
 }
 
+// What is said of values that are one block; Redis's words, which people search for.
+const LIST: &str = "List node integrity check failed";
+const INTSET: &str = "Intset integrity check failed";
+const SET: &str = "Set listpack integrity check failed";
+const ZIPMAP: &str = "Zipmap integrity check failed";
+const HASH_ZIPLIST: &str = "Hash ziplist integrity check failed";
+const HASH_LISTPACK: &str = "Hash listpack integrity check failed";
+const ZSET_ZIPLIST: &str = "Zset ziplist integrity check failed";
+const ZSET_LISTPACK: &str = "Zset listpack integrity check failed";
+
 /// Longest printed integer of 64 bits.
 const INTEGER_CHARS_MAX: usize = 20;
 
@@ -91,7 +101,7 @@ impl Decoder {
             }
             format::LIST => self.list(cursor).map(list_value),
             format::LIST_ZIPLIST => {
-                let packed = self.block(cursor, ziplist::packed_of_ziplist)?;
+                let packed = self.block(cursor, ziplist::packed_of_ziplist, LIST)?;
                 Ok(list_value(List::from_packed(packed, self.limits.list)))
             }
             format::LIST_QUICKLIST | format::LIST_QUICKLIST_2 => {
@@ -99,21 +109,25 @@ impl Decoder {
             }
             format::SET => self.set(cursor).map(set_value),
             format::SET_INTSET => {
-                let packed = self.block(cursor, intset::from_redis)?;
+                let packed = self.block(cursor, intset::from_redis, INTSET)?;
                 Ok(set_value(Set::from_intset(packed, self.limits.set)))
             }
             format::SET_LISTPACK => {
-                let packed = self.block(cursor, Packed::from_listpack)?;
+                let packed = self.block(cursor, Packed::from_listpack, SET)?;
                 let set = Set::from_packed(packed, self.limits.set);
-                Ok(set_value(set.map_err(|Malformed| cursor.damaged("a member comes twice"))?))
+                Ok(set_value(set.map_err(|Malformed| cursor.damaged(SET))?))
             }
             format::HASH => self.hash(cursor).map(hash_value),
-            format::HASH_ZIPMAP => self.packed_hash(cursor, ziplist::packed_of_zipmap),
-            format::HASH_ZIPLIST => self.packed_hash(cursor, ziplist::packed_of_ziplist),
-            format::HASH_LISTPACK => self.packed_hash(cursor, Packed::from_listpack),
+            format::HASH_ZIPMAP => self.packed_hash(cursor, ziplist::packed_of_zipmap, ZIPMAP),
+            format::HASH_ZIPLIST => {
+                self.packed_hash(cursor, ziplist::packed_of_ziplist, HASH_ZIPLIST)
+            }
+            format::HASH_LISTPACK => self.packed_hash(cursor, Packed::from_listpack, HASH_LISTPACK),
             format::ZSET | format::ZSET_2 => self.zset(kind, cursor).map(zset_value),
-            format::ZSET_ZIPLIST => self.packed_zset(cursor, ziplist::packed_of_ziplist),
-            format::ZSET_LISTPACK => self.packed_zset(cursor, Packed::from_listpack),
+            format::ZSET_ZIPLIST => {
+                self.packed_zset(cursor, ziplist::packed_of_ziplist, ZSET_ZIPLIST)
+            }
+            format::ZSET_LISTPACK => self.packed_zset(cursor, Packed::from_listpack, ZSET_LISTPACK),
             format::STREAM_LISTPACKS | format::STREAM_LISTPACKS_2 | format::STREAM_LISTPACKS_3 => {
                 let stream = stream_form::decode(kind, cursor, &mut self.scratch)?;
                 Ok(Some(Value::Stream(stream)))
@@ -171,10 +185,11 @@ impl Decoder {
         &mut self,
         cursor: &mut Cursor<'_>,
         read: impl FnOnce(&[u8]) -> Result<Packed, Malformed>,
+        complaint: &'static str,
     ) -> Result<Packed, Error> {
         let start = *cursor;
         let bytes = cursor.string(&mut self.scratch)?;
-        read(bytes).map_err(|Malformed| start.damaged("its encoding is not sound"))
+        read(bytes).map_err(|Malformed| start.damaged(complaint))
     }
 
     fn list(&mut self, cursor: &mut Cursor<'_>) -> Result<List, Error> {
@@ -192,10 +207,13 @@ impl Decoder {
         let mut list = List::default();
         for _ in 0..nodes {
             let packed = match is_second.then(|| cursor.length()).transpose()? {
-                None => self.block(cursor, ziplist::packed_of_ziplist)?,
-                Some(format::NODE_PACKED) => self.block(cursor, Packed::from_listpack)?,
+                None => self.block(cursor, ziplist::packed_of_ziplist, LIST)?,
+                Some(format::NODE_PACKED) => self.block(cursor, Packed::from_listpack, LIST)?,
                 Some(format::NODE_PLAIN) => {
                     let bytes = element(cursor.string(&mut self.scratch)?, cursor)?;
+                    if bytes.is_empty() {
+                        return Err(cursor.damaged("a list's long element that is empty"));
+                    }
                     [bytes].into_iter().collect()
                 }
                 Some(_) => return Err(cursor.damaged("no such form of a list's node")),
@@ -263,10 +281,12 @@ impl Decoder {
         &mut self,
         cursor: &mut Cursor<'_>,
         read: impl FnOnce(&[u8]) -> Result<Packed, Malformed>,
+        complaint: &'static str,
     ) -> Result<Option<Value>, Error> {
-        let packed = self.block(cursor, read)?;
+        let packed = self.block(cursor, read, complaint)?;
         let hash = Hash::from_packed(packed, self.limits.hash);
-        let twice = |Malformed| cursor.damaged("a field comes twice, or has no value");
+        let twice =
+            |Malformed| cursor.damaged("Hash listpack with dup elements: integrity check failed");
         Ok(hash_value(hash.map_err(twice)?))
     }
 
@@ -274,10 +294,12 @@ impl Decoder {
         &mut self,
         cursor: &mut Cursor<'_>,
         read: impl FnOnce(&[u8]) -> Result<Packed, Malformed>,
+        complaint: &'static str,
     ) -> Result<Option<Value>, Error> {
-        let packed = self.block(cursor, read)?;
+        let packed = self.block(cursor, read, complaint)?;
         let zset = Zset::from_packed(packed, self.limits.zset);
-        let twice = |Malformed| cursor.damaged("a member comes twice, or has no score");
+        let twice =
+            |Malformed| cursor.damaged("Zset listpack with dup elements: integrity check failed");
         Ok(zset_value(zset.map_err(twice)?))
     }
 }

@@ -29,6 +29,8 @@ use super::reader::{Batch, Checksum, Frame, Framer, Note, Use};
 
 /// Keys whose places are asked for together.
 const GROUP: usize = 16;
+/// Keys of empty collections that are told by name.
+const EMPTY_KEYS_MAX: usize = 9;
 
 /// How far a load has come, for those who watch it.
 #[derive(Debug, Default)]
@@ -71,6 +73,8 @@ pub struct Summary {
     pub expired: u64,
     /// Collections without elements, left out.
     pub empty: u64,
+    /// The keys of the first of those.
+    pub empty_keys: Vec<Vec<u8>>,
     /// The header's fields.
     pub aux: Vec<(Vec<u8>, Vec<u8>)>,
     /// Libraries of functions.
@@ -89,6 +93,7 @@ impl Summary {
         self.empty += other.empty;
         self.functions += other.functions;
         self.aux.extend_from_slice(&other.aux);
+        self.empty_keys.extend_from_slice(&other.empty_keys);
     }
 }
 
@@ -261,6 +266,9 @@ impl<'a> Worker<'a> {
             NewValue::Value(value)
         } else {
             self.summary.empty += 1;
+            if self.summary.empty_keys.len() < EMPTY_KEYS_MAX {
+                self.summary.empty_keys.push(key.to_vec());
+            }
             return Ok(());
         };
         let access = access_of(self.loading, frame.last_use, self.access);

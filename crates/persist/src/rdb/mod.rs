@@ -33,6 +33,7 @@ pub mod decode;
 pub mod dump;
 pub mod encode;
 pub mod error;
+pub mod file;
 pub mod format;
 pub mod load;
 pub mod lzf;

@@ -23,6 +23,8 @@ use super::skip::{module_name, skip_module_data, skip_value};
 
 /// Bytes that are read at once.
 const CHUNK_BYTES: usize = 256 << 10;
+/// What is being read where a file's checksum is wrong.
+pub const CHECKSUM: &str = "the checksum";
 /// Bytes of the checksum.
 const TRAILER_BYTES: usize = 8;
 
@@ -325,7 +327,7 @@ impl<R: Read> Framer<R> {
         }
         self.fill(TRAILER_BYTES)?;
         let mut cursor = Cursor::new(&self.chunk, self.base);
-        let stated = u64::from_le_bytes(cursor.reading("the checksum").array()?);
+        let stated = u64::from_le_bytes(cursor.reading(CHECKSUM).array()?);
         let computed = self.digest.take().map(|digest| digest.finalize());
         if let Some(computed) = computed
             && stated != 0
@@ -335,7 +337,7 @@ impl<R: Read> Framer<R> {
                 "Wrong RDB checksum expected: ({stated:x}) but got ({computed:x}). Aborting now."
             );
             let why = Why::Refused(text);
-            return Err(Error { offset: self.base, reading: "the checksum", why });
+            return Err(Error { offset: self.base, reading: CHECKSUM, why });
         }
         self.give(TRAILER_BYTES, &mut Vec::new());
         Ok(())

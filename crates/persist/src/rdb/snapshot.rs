@@ -6,8 +6,8 @@
 //!  others:   a key that is about to change ---------------> encoded -> pending
 //! ```
 //!
-//! **Bound:** `pending` holds [`PENDING_BYTES_MAX`]; a thread that would add to more than that waits
-//! until the walker has written some of it. The walker never waits for a lock.
+//! **Bound:** `pending` holds [`PENDING_BYTES_MAX`]; a thread that would add to more than that
+//! waits until the walker has written some of it. The walker never waits for a lock.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -284,8 +284,8 @@ impl Snapshot<'_> {
         }
     }
 
-    /// Writes the snapshot to the file at `path`, by way of a temporary one beside it: at any moment
-    /// there is a whole file under that name, the old or the new.
+    /// Writes the snapshot to the file at `path`, by way of a temporary one beside it: at any
+    /// moment there is a whole file under that name, the old or the new.
     pub fn save(&self, path: &Path, sync: Sync, at_instant: impl FnOnce()) -> Result<(), Failed> {
         let temporary = temporary_beside(path);
         let result = self.save_to(&temporary, sync, at_instant);

@@ -87,7 +87,7 @@ pub fn decode(kind: u8, cursor: &mut Cursor<'_>, scratch: &mut Scratch) -> Resul
         let listpack = cursor.string(scratch)?;
         stream
             .push_block(StreamId::from_bytes(first), listpack)
-            .map_err(|Malformed| start.damaged("a stream's block that is not sound"))?;
+            .map_err(|Malformed| start.damaged("Stream listpack integrity check failed"))?;
     }
     if cursor.length()? != stream.len() as u64 {
         return Err(cursor.damaged("a stream's length that its blocks do not have"));
@@ -122,6 +122,14 @@ pub fn decode(kind: u8, cursor: &mut Cursor<'_>, scratch: &mut Scratch) -> Resul
     Ok(stream)
 }
 
+/// What is wrong with a consumer's entry that is not among those still to be given out.
+fn taken(group: &Group, id: StreamId) -> &'static str {
+    match group.pending(id) {
+        Some(_) => "Stream consumer PEL entry already has a consumer assigned",
+        None => "Consumer entry not found in group global PEL",
+    }
+}
+
 fn decode_group(
     kind: u8,
     group: &mut Group,
@@ -142,14 +150,13 @@ fn decode_group(
         let seen_ms = cursor.milliseconds()?;
         let active_ms = if has_active { cursor.milliseconds()? } else { seen_ms };
         let number = group.add_consumer(name, seen_ms);
-        let consumer = number.ok_or_else(|| start.damaged("a consumer that comes twice"))?;
+        let consumer = number.ok_or_else(|| start.damaged("Duplicate stream consumer detected"))?;
         group.consumer_mut(consumer).active_ms = (active_ms >= 0).then_some(active_ms);
         for _ in 0..cursor.count(16)? {
             let at = *cursor;
             let id = key(cursor)?;
-            let (delivered_ms, count) = pending
-                .remove(&id)
-                .ok_or_else(|| at.damaged("a consumer's entry that is not pending"))?;
+            let (delivered_ms, count) =
+                pending.remove(&id).ok_or_else(|| at.damaged(taken(group, id)))?;
             group
                 .restore_pending(id, Pending { delivered_ms, count, consumer })
                 .map_err(|Malformed| at.damaged("an entry that is pending twice"))?;

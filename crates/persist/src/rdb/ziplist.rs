@@ -113,7 +113,7 @@ pub fn packed_of_zipmap(zipmap: &[u8]) -> Result<Packed, Malformed> {
         take(&mut rest, usize::from(free))?;
         pairs += 1;
     }
-    if count < LONG && usize::from(count) != pairs {
+    if pairs == 0 || count < LONG && usize::from(count) != pairs {
         return Err(Malformed);
     }
     Ok(packed)
@@ -121,7 +121,11 @@ pub fn packed_of_zipmap(zipmap: &[u8]) -> Result<Packed, Malformed> {
 
 fn zipmap_length(rest: &mut &[u8]) -> Result<usize, Malformed> {
     match array(rest)? {
-        [LONG] => Ok(u32::from_le_bytes(array(rest)?) as usize),
+        // Four bytes for what one can hold is what nobody ever wrote.
+        [LONG] => match u32::from_le_bytes(array(rest)?) as usize {
+            short if short < usize::from(LONG) => Err(Malformed),
+            long => Ok(long),
+        },
         [END] => Err(Malformed),
         [short] => Ok(usize::from(short)),
     }

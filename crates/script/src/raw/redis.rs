@@ -9,8 +9,8 @@ use super::stack::{State, bytes_at, format_number, pop, push_bytes, push_error, 
 use super::stack::{set_field, set_function, set_number, type_of};
 use super::state::inner_of;
 use crate::run::Called;
-use crate::sha1::hex_digest;
 use crate::{LUA_REDIS_VERSION, LUA_REDIS_VERSION_NUMBER};
+use commands::sha1::hex_digest;
 
 const LEVELS: [(&str, c_int); 4] =
     [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];

@@ -19,6 +19,7 @@ use mlua::ffi as lua;
 use resp::Writer;
 
 use super::stack::{State, bytes_at, get_field, need_stack, pop, push_bytes, set_field, type_of};
+use super::state::inner_of;
 
 const STACK: &std::ffi::CStr = c"lua stack limit reach when parsing redis.call reply";
 
@@ -224,6 +225,7 @@ unsafe fn write_special(l: State, out: *mut Writer, resp3: bool) -> bool {
         return false;
     }
     if has(l, b"err", lua::LUA_TSTRING) {
+        note_counted(l);
         put_line(&mut *out, b'-', bytes_at(l, -1).unwrap_or_default());
     } else if has(l, b"ok", lua::LUA_TSTRING) {
         put_line(&mut *out, b'+', bytes_at(l, -1).unwrap_or_default());
@@ -264,6 +266,16 @@ unsafe fn is_pure_array(l: State) -> bool {
     }
     pop(l, 2);
     false
+}
+
+/// The error table below the top: remembers whether a command has counted it.
+unsafe fn note_counted(l: State) {
+    get_field(l, -2, b"ignore_error_stats_update");
+    let run = (*inner_of(l)).run;
+    if !run.is_null() {
+        (*run).returns_counted = lua::lua_toboolean(l, -1) != 0;
+    }
+    pop(l, 1);
 }
 
 unsafe fn write_verbatim(l: State, out: *mut Writer) -> bool {

@@ -100,10 +100,24 @@ pub fn run_job(vm: &mut Vm, run: &mut Run<'_, '_>, job: &Job<'_>) -> Result<(), 
         (*inner).job = ptr::null_mut();
         let result = if status == lua::LUA_OK { Ok(()) } else { Err(failure(l, inner, run.name)) };
         lua::lua_settop(l, 0);
+        set_pace(l, inner, SMALL_BYTES);
         if was_aborted {
             lua::lua_sethook(l, Some(hook), lua::LUA_MASKCOUNT, HOOK_INSTRUCTIONS);
         }
         result
+    }
+}
+
+/// A state of less than this is collected when it has grown tenfold, a larger one when it has
+/// doubled: marking the libraries again and again would be most of the work otherwise.
+const SMALL_BYTES: usize = 1 << 20;
+
+/// Chooses how often memory is collected; `most` is the size up to which that is seldom.
+unsafe fn set_pace(l: State, inner: *mut Inner, most: usize) {
+    let pace = if (*inner).memory.used <= most { 1000 } else { 200 };
+    if (*inner).pace != pace {
+        (*inner).pace = pace;
+        lua::lua_gc(l, lua::LUA_GCSETPAUSE, pace);
     }
 }
 
@@ -269,6 +283,10 @@ pub unsafe extern "C-unwind" fn hook(l: State, _: *mut lua::lua_Debug) {
     if !(*inner).run.is_null() {
         let run = (*inner).run;
         if !(*run).must_end() {
+            if (*inner).pace > 200 && (*inner).memory.used > 8 * SMALL_BYTES {
+                set_pace(l, inner, 8 * SMALL_BYTES);
+                lua::lua_gc(l, lua::LUA_GCSTEP, 1);
+            }
             return;
         }
         // At every line from now on: no pcall in the script outlives that.

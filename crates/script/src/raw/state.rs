@@ -66,6 +66,8 @@ pub struct Inner {
     pub loading: *mut Loading,
     /// What the call at hand is to do.
     pub job: *mut c_void,
+    /// Percent to which memory grows before it is collected.
+    pub pace: c_int,
     /// Scratch bytes.
     pub buffer: Vec<u8>,
     /// Scratch text.
@@ -132,6 +134,7 @@ impl Vm {
             run: ptr::null_mut(),
             loading: ptr::null_mut(),
             job: ptr::null_mut(),
+            pace: 200,
             buffer: Vec::new(),
             message: String::new(),
             words: OwnedArgs::default(),

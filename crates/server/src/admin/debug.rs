@@ -21,6 +21,7 @@ use keyspace::raw::entry::NewValue;
 use keyspace::raw::shards::ShardSet;
 use resp::Args;
 
+use super::digest::Digest;
 use crate::hub::Hub;
 use crate::options::index_of;
 use crate::persistence::{load, save};
@@ -158,6 +159,21 @@ const ROWS: &[Command] = &[
         ..Command::DEFAULT
     },
     Command {
+        name: "DIGEST",
+        run: digest,
+        summary: "Returns a digest of all data, equal to that of a Redis with equal data.",
+        complexity: "O(N), N = bytes and elements",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "DIGEST-VALUE",
+        run: digest_value,
+        usage: "key [key ...]",
+        summary: "Returns a digest of each key's value.",
+        complexity: "O(N), N = bytes and elements",
+        ..Command::DEFAULT
+    },
+    Command {
         name: "LOADAOF",
         run: load_aof,
         summary: "Empties all databases and loads the append-only file.",
@@ -167,7 +183,8 @@ const ROWS: &[Command] = &[
 
 /// The subcommands that look at keys or make some.
 fn wants_keys(args: Args<'_>) -> bool {
-    const NAMES: [&str; 4] = ["OBJECT", "LISTPACK", "HTSTATS-KEY", "POPULATE"];
+    const NAMES: [&str; 6] =
+        ["OBJECT", "LISTPACK", "HTSTATS-KEY", "POPULATE", "DIGEST", "DIGEST-VALUE"];
     args.get(1).is_some_and(|word| NAMES.iter().any(|name| is(word, name)))
 }
 
@@ -245,6 +262,29 @@ fn aof_flush_sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let us = integer(args.word(2))?.clamp(0, 10_000_000);
     Hub::of(cx.host).shared.aof.log.sleep_us.store(us as u64, Ordering::Relaxed);
     cx.out.ok();
+    Ok(())
+}
+
+fn digest(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    let (db, space) = (cx.keys.db(), cx.keys.space());
+    let mut all = Digest::default();
+    for other in (0..space.databases()).filter(|db| space.key_count(*db) > 0) {
+        cx.keys.select(other);
+        all.database(other);
+        cx.keys.for_each(|entry| all.entry(entry));
+    }
+    cx.keys.select(db);
+    cx.out.simple(&all.hex());
+    Ok(())
+}
+
+fn digest_value(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    cx.out.array(args.len() - 2);
+    for key in args.iter().skip(2) {
+        let mut digest = Digest::default();
+        cx.keys.inspect(key, |entry| digest.value(entry));
+        cx.out.simple(&digest.hex());
+    }
     Ok(())
 }
 

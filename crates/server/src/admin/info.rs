@@ -203,6 +203,20 @@ fn clients(page: &mut Page<'_>) {
     page.field("monitor_clients", shared.monitor_count.load(Ordering::Relaxed));
 }
 
+fn script_memory(page: &mut Page<'_>) {
+    let counts = crate::scripting::counts(page.shared);
+    page.field("used_memory_vm_eval", counts.script_vm_bytes);
+    page.bytes("used_memory_lua", counts.script_vm_bytes);
+    page.field("used_memory_scripts_eval", counts.script_bytes);
+    page.field("number_of_cached_scripts", counts.scripts);
+    page.field("number_of_functions", counts.functions);
+    page.field("number_of_libraries", counts.libraries);
+    page.field("used_memory_vm_functions", counts.function_vm_bytes);
+    page.bytes("used_memory_vm_total", counts.script_vm_bytes + counts.function_vm_bytes);
+    page.field("used_memory_functions", counts.library_bytes);
+    page.bytes("used_memory_scripts", counts.script_bytes + counts.library_bytes);
+}
+
 fn memory(page: &mut Page<'_>) {
     let shared = page.shared;
     let (used, peak, rss) = (sys::used_memory(), shared.peak_memory(), sys::resident_memory());
@@ -222,12 +236,7 @@ fn memory(page: &mut Page<'_>) {
     page.field("allocator_resident", resident);
     page.field("allocator_retained", retained);
     page.bytes("total_system_memory", sys::total_memory());
-    page.bytes("used_memory_lua", 0);
-    page.zeros(&["used_memory_vm_eval", "used_memory_scripts_eval", "number_of_cached_scripts"]);
-    page.zeros(&["number_of_functions", "number_of_libraries", "used_memory_vm_functions"]);
-    page.bytes("used_memory_vm_total", 0);
-    page.zeros(&["used_memory_functions"]);
-    page.bytes("used_memory_scripts", 0);
+    script_memory(page);
     page.bytes("maxmemory", page.number(const { index_of("maxmemory") }) as u64);
     page.field("maxmemory_policy", page.option(const { index_of("maxmemory-policy") }));
     page.ratio("allocator_frag_ratio", active, allocated);

@@ -117,9 +117,10 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     for name in ["replication.backlog", "clients.slaves", "clients.normal", "cluster.links"] {
         number(out, name, 0);
     }
-    for name in ["aof.buffer", "lua.caches", "functions.caches"] {
-        number(out, name, 0);
-    }
+    number(out, "aof.buffer", 0);
+    let scripts = crate::scripting::counts(&shared);
+    number(out, "lua.caches", scripts.script_bytes);
+    number(out, "functions.caches", scripts.library_bytes);
     number(out, "overhead.total", startup);
     number(out, "keys.count", keys);
     number(out, "keys.bytes-per-key", dataset.checked_div(keys).unwrap_or(0));

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod config;
 pub mod debug;
+pub mod digest;
 pub mod info;
 pub mod latency;
 pub mod memory;

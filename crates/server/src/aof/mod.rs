@@ -9,8 +9,8 @@
 //! replies are held until then (`always`)
 //! ```
 //!
-//! **Invariant:** the state's lock is never held while a shard's is waited for: commands look at the
-//! state with shards locked.
+//! **Invariant:** the state's lock is never held while a shard's is waited for: commands look at
+//! the state with shards locked.
 
 pub mod commands;
 pub mod recovery;

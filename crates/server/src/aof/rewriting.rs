@@ -59,7 +59,7 @@ fn next_job(shared: &Shared) -> Job {
     if shared.persistence.is_loading() {
         return Job::Nothing;
     }
-    let has_image = shared.core.space.has_image();
+    let has_image = shared.core.space.has_image() || shared.persistence.is_saving();
     let mut state = aof.state();
     let wants_on = aof.wants_on.load(Ordering::SeqCst);
     if !wants_on && state.phase != Phase::Off {
@@ -92,7 +92,7 @@ fn grows_too_much(shared: &Shared, state: &mut State) -> bool {
     }
     let failures = state.rewrites.failures_in_a_row;
     if failures >= FAILURES && state.next_try.is_none() {
-        // As Redis: a minute after the third failure, then twice as long each time, an hour at most.
+        // As Redis: a minute after the third failure, then twice as long each time, up to an hour.
         let minutes = (1u64 << (failures - FAILURES).min(6)).min(60);
         state.next_try = Some(Instant::now() + Duration::from_secs(60 * minutes));
         tracing::warn!(

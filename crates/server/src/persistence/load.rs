@@ -9,7 +9,7 @@ use std::time::Instant;
 use keyspace::keyspace::Tally;
 use keyspace::load::OnDuplicate;
 use persist::rdb::load::{self, Loading, Progress, Summary};
-use persist::rdb::reader::Checksum;
+use persist::rdb::reader::{CHECKSUM, Checksum};
 use persist::rdb::{Error, Why};
 
 use super::{LOADERS, save};
@@ -67,15 +67,17 @@ fn give_up(shared: &Shared, error: &Error) {
     if shared.is_stopping.load(Ordering::Acquire) {
         return;
     }
-    let text = match &error.why {
+    match &error.why {
         Why::Short(_) => {
-            "Short read or OOM loading DB. Unrecoverable error, aborting now.".to_string()
+            tracing::error!("Short read or OOM loading DB. Unrecoverable error, aborting now.");
         }
-        Why::Refused(text) => text.clone(),
-        why => format!("Internal error in RDB reading offset {}: {why}", error.offset),
-    };
-    tracing::error!("{text}");
-    tracing::error!("{}: {error}", save::path(shared).display());
+        Why::Refused(text) => tracing::error!("{text}"),
+        _ => {}
+    }
+    let what = if error.reading == CHECKSUM { "RDB CRC error: " } else { "" };
+    let path = save::path(shared);
+    tracing::error!("Internal error in RDB reading: {what}{}: {error}", path.display());
+    tracing::error!("Terminating server after rdb file reading failure.");
     tracing::error!("forebay check rdb tells more, and with --fix saves what is sound");
     shared.persistence.fail("Fatal error loading the DB, check server logs. Exiting.".into());
     shared.stop();
@@ -145,6 +147,9 @@ fn tell(summary: &Summary) {
     if let Some(bytes) = number("used-mem") {
         let megabytes = bytes as f64 / f64::from(1 << 20);
         tracing::info!("RDB memory usage when created {megabytes:.2} Mb");
+    }
+    for key in &summary.empty_keys {
+        tracing::info!("Loading RDB, skipping empty key: {}", key.escape_ascii());
     }
     if summary.empty > 0 {
         tracing::info!("Done loading RDB, empty keys skipped: {}.", summary.empty);

@@ -10,7 +10,8 @@
 //! while all event loops go on; SAVE and SHUTDOWN make their own client wait for it.
 //!
 //! **Invariant:** a snapshot that fails leaves the old file as it was, and while
-//! `stop-writes-on-bgsave-error` is on and `save` has a rule, writes are refused until one succeeds.
+//! `stop-writes-on-bgsave-error` is on and `save` has a rule, writes are refused until one
+//! succeeds.
 
 pub mod load;
 pub mod save;
@@ -103,6 +104,12 @@ impl Persistence {
     #[inline]
     pub fn is_loading(&self) -> bool {
         self.is_loading.load(Ordering::Acquire)
+    }
+
+    /// Whether a snapshot is being taken, or is about to be.
+    pub fn is_saving(&self) -> bool {
+        let saving = &self.saving;
+        saving.is_busy.load(Ordering::Acquire) || saving.in_background.load(Ordering::Acquire)
     }
 
     /// Says that so many bytes are being loaded from now on.

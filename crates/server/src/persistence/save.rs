@@ -175,6 +175,18 @@ pub fn schedule(shared: &Shared) {
     shared.persistence.saving.is_scheduled.store(true, Ordering::Relaxed);
 }
 
+/// FLUSHALL is about to run: what is being saved in the background is not wanted any more, and the
+/// emptiness is, if there are rules.
+pub fn flushing(shared: &Shared) {
+    let saving = &shared.persistence.saving;
+    if saving.in_background.load(Ordering::Acquire) {
+        saving.stop.store(true, Ordering::Relaxed);
+        if !rules(shared).is_empty() {
+            schedule(shared);
+        }
+    }
+}
+
 /// Ten times a second: begins a snapshot that is scheduled or that a rule of `save` asks for.
 pub fn cron(shared: &Arc<Shared>, now_ms: i64) {
     let persistence = &shared.persistence;

@@ -3,9 +3,10 @@
 //! **Invariant:** every pending entry belongs to one consumer of the group, in whose own set its
 //! id is, and no set has another id.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::id::StreamId;
+use super::sorted::Sorted;
 use crate::raw::packed::Malformed;
 
 /// Which consumer of a group: stays the same as long as the consumer lives.
@@ -32,7 +33,7 @@ pub struct Consumer {
     pub seen_ms: i64,
     /// When it last got an entry; `None` = never.
     pub active_ms: Option<i64>,
-    pending: BTreeSet<StreamId>,
+    pending: Sorted<()>,
 }
 
 impl Consumer {
@@ -49,7 +50,7 @@ pub struct Group {
     pub last_id: StreamId,
     /// How many entries of all ever added lie up to that one, if that is known.
     pub entries_read: Option<u64>,
-    pending: BTreeMap<StreamId, Pending>,
+    pending: Sorted<Pending>,
     numbers: BTreeMap<Box<[u8]>, ConsumerNumber>,
     consumers: Vec<Option<Consumer>>,
 }
@@ -97,7 +98,7 @@ impl Group {
             name: name.into(),
             seen_ms: now_ms,
             active_ms: None,
-            pending: BTreeSet::new(),
+            pending: Sorted::default(),
         };
         let free = self.consumers.iter().position(Option::is_none);
         let index = free.unwrap_or(self.consumers.len());
@@ -114,7 +115,7 @@ impl Group {
     pub fn delete_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let number = self.numbers.remove(name)?;
         let consumer = self.consumers[number.0 as usize].take()?;
-        for id in &consumer.pending {
+        for (id, ()) in consumer.pending.range(StreamId::MIN, StreamId::MAX) {
             self.pending.remove(id);
         }
         Some(consumer.pending.len())
@@ -129,12 +130,12 @@ impl Group {
 
     /// The pending entry with this id.
     pub fn pending(&self, id: StreamId) -> Option<&Pending> {
-        self.pending.get(&id)
+        self.pending.get(id)
     }
 
     /// The same, to change its time and count; `consumer` must stay: see [`Group::give`].
     pub fn pending_mut(&mut self, id: StreamId) -> Option<&mut Pending> {
-        self.pending.get_mut(&id)
+        self.pending.get_mut(id)
     }
 
     /// The pending entries from `low` to `high`, both included, in order.
@@ -142,9 +143,13 @@ impl Group {
         &self,
         low: StreamId,
         high: StreamId,
-    ) -> impl DoubleEndedIterator<Item = (StreamId, &Pending)> {
-        let range = if low <= high { Some(self.pending.range(low..=high)) } else { None };
-        range.into_iter().flatten().map(|(id, pending)| (*id, pending))
+    ) -> impl Iterator<Item = (StreamId, &Pending)> {
+        self.pending.range(low, high)
+    }
+
+    /// The last pending entry.
+    pub fn pending_last(&self) -> Option<(StreamId, &Pending)> {
+        self.pending.last()
     }
 
     /// The ids of one consumer's pending entries from `low` to `high`, both included, in order.
@@ -154,9 +159,7 @@ impl Group {
         low: StreamId,
         high: StreamId,
     ) -> impl Iterator<Item = StreamId> {
-        let pending = &self.consumer(number).pending;
-        let range = if low <= high { Some(pending.range(low..=high)) } else { None };
-        range.into_iter().flatten().copied()
+        self.consumer(number).pending.range(low, high).map(|(id, ())| id)
     }
 
     /// Makes an entry pending, or sets anew what it is if it already was.
@@ -165,26 +168,26 @@ impl Group {
         match before {
             Some(old) if old.consumer == pending.consumer => {}
             Some(old) => {
-                self.consumer_mut(old.consumer).pending.remove(&id);
-                self.consumer_mut(pending.consumer).pending.insert(id);
+                self.consumer_mut(old.consumer).pending.remove(id);
+                self.consumer_mut(pending.consumer).pending.insert(id, ());
             }
             None => {
-                self.consumer_mut(pending.consumer).pending.insert(id);
+                self.consumer_mut(pending.consumer).pending.insert(id, ());
             }
         }
     }
 
     /// Takes an entry out of those pending; false if it is not one.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
-        let Some(pending) = self.pending.remove(&id) else { return false };
-        self.consumer_mut(pending.consumer).pending.remove(&id);
+        let Some(pending) = self.pending.remove(id) else { return false };
+        self.consumer_mut(pending.consumer).pending.remove(id);
         true
     }
 
     /// Adds what a file says is pending, which must not be pending yet and have a consumer here.
     pub fn restore_pending(&mut self, id: StreamId, pending: Pending) -> Result<(), Malformed> {
         let known = self.consumers.get(pending.consumer.0 as usize).is_some_and(Option::is_some);
-        if !known || self.pending.contains_key(&id) {
+        if !known || self.pending.get(id).is_some() {
             return Err(Malformed);
         }
         self.give(id, pending);
@@ -193,16 +196,17 @@ impl Group {
 
     // As a whole.
 
-    /// Bytes on the heap; trees are reckoned by their items.
+    /// Bytes on the heap; the tree of names is reckoned by its items.
     pub fn memory(&self) -> usize {
-        let names: usize = self.numbers.keys().map(|name| 2 * name.len() + 48).sum();
-        let pending = self.pending.len() * 2 * (2 * size_of::<StreamId>() + size_of::<Pending>());
-        names + pending + self.consumers.capacity() * size_of::<Option<Consumer>>()
+        let own = |consumer: &Consumer| 2 * consumer.name.len() + 48 + consumer.pending.memory();
+        let owners: usize = self.consumers().map(|(_, consumer)| own(consumer)).sum();
+        let row = self.consumers.capacity() * size_of::<Option<Consumer>>();
+        owners + row + self.pending.memory()
     }
 
     /// About how many allocations it takes to free it.
     pub fn free_effort(&self) -> usize {
-        1 + self.numbers.len() * 2 + self.pending.len() / 3
+        1 + self.numbers.len() * 2 + self.pending.chunk_count() * 2
     }
 
     /// Panics where the invariant does not hold.
@@ -210,8 +214,8 @@ impl Group {
     pub(super) fn check(&self) {
         let owned: usize = self.consumers().map(|(_, consumer)| consumer.pending.len()).sum();
         assert_eq!(owned, self.pending.len());
-        for (id, pending) in &self.pending {
-            assert!(self.consumer(pending.consumer).pending.contains(id));
+        for (id, pending) in self.pending.range(StreamId::MIN, StreamId::MAX) {
+            assert!(self.consumer(pending.consumer).pending.get(id).is_some());
         }
     }
 }

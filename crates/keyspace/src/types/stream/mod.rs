@@ -20,6 +20,7 @@ mod blocks;
 pub mod group;
 pub mod id;
 mod marks;
+mod sorted;
 #[cfg(test)]
 mod tests;
 

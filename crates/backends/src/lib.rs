@@ -1,0 +1,6 @@
+//! What the services stand on: implementations of their traits `Store` and `Database`. No rule of
+//! any service is in here.
+
+pub mod embedded;
+pub mod journal;
+pub mod sqlite;

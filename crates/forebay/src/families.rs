@@ -1,0 +1,9 @@
+//! Every family of commands that this binary has: one list for the server, the hints of the
+//! interactive client and docs/commands.md.
+
+use commands::command::Family;
+
+/// All of them, those of the server's own crate last: a row there replaces one of the same name.
+pub fn families() -> Vec<Family> {
+    [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat()
+}

@@ -1,0 +1,46 @@
+//! The query of an address: names and values, percent-encoded.
+
+/// The value of the first `name` in a query.
+pub fn value(query: Option<&str>, name: &str) -> Option<String> {
+    let pairs = query?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.into_iter().find(|(key, _)| decode(key) == name).map(|(_, value)| decode(value))
+}
+
+/// Text with `%20` and `+` resolved; what is no text becomes the replacement character.
+pub fn decode(text: &str) -> String {
+    if !text.contains(['%', '+']) {
+        return text.to_string();
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match (byte, digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
+            (b'%', Some(decoded)) => {
+                bytes.push(decoded);
+                rest = &after[2..];
+                continue;
+            }
+            (b'+', _) => bytes.push(b' '),
+            (byte, _) => bytes.push(*byte),
+        }
+        rest = after;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_and_decoded() {
+        let query = Some("from=2026-01-01T00%3A00%3A00%2B01:00&tz=Europe%2fRome&a+b=c+d&x&to=%zz");
+        assert_eq!(value(query, "from").as_deref(), Some("2026-01-01T00:00:00+01:00"));
+        assert_eq!(value(query, "tz").as_deref(), Some("Europe/Rome"));
+        assert_eq!(value(query, "a b").as_deref(), Some("c d"));
+        assert_eq!(value(query, "x").as_deref(), Some(""));
+        assert_eq!(value(query, "to").as_deref(), Some("%zz"));
+        assert_eq!((value(query, "y"), value(None, "x")), (None, None));
+    }
+}

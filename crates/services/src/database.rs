@@ -1,0 +1,204 @@
+//! A SQL database as the services need one: a query, and a transaction that is known before it
+//! begins, so that an implementation can send it in one round trip.
+//!
+//! SQL is written with `?` for each value. What differs between products is asked of [`Dialect`].
+//!
+//! **Invariant:** a transaction happens as a whole or not at all. After [`DatabaseError::Lost`] it
+//! is not known which; every other error says that it did not happen.
+
+use std::fmt;
+
+/// A value in a row or a statement.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum Value {
+    /// SQL's NULL.
+    #[default]
+    Null,
+    /// Any whole number.
+    Int(i64),
+    /// Text in UTF-8.
+    Text(String),
+}
+
+impl Value {
+    /// The number, or 0 where there is none.
+    pub fn int(&self) -> i64 {
+        match self {
+            Value::Int(number) => *number,
+            Value::Text(text) => text.parse().unwrap_or(0),
+            Value::Null => 0,
+        }
+    }
+
+    /// The text, or nothing where there is none.
+    pub fn text(&self) -> &str {
+        match self {
+            Value::Text(text) => text,
+            Value::Int(_) | Value::Null => "",
+        }
+    }
+
+    /// The text, if there is one.
+    pub fn into_text(self) -> Option<String> {
+        if let Value::Text(text) = self { Some(text) } else { None }
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Value {
+        Value::Int(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_string())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Value {
+        value.map_or(Value::Null, Into::into)
+    }
+}
+
+/// One row of an answer.
+pub type Row = Vec<Value>;
+
+/// One statement of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Statement {
+    /// Any SQL with its values.
+    Run {
+        /// With `?` for each value.
+        sql: String,
+        /// In order.
+        values: Vec<Value>,
+    },
+    /// `INSERT INTO {into} VALUES (...), (...) {tail}`, cut into pieces where the product has a
+    /// limit.
+    Insert {
+        /// The table and its columns: `t (a, b)`.
+        into: &'static str,
+        /// Number of columns.
+        columns: usize,
+        /// Row after row.
+        values: Vec<Value>,
+        /// What follows the rows, such as ON CONFLICT.
+        tail: String,
+    },
+}
+
+impl Statement {
+    /// A statement with values.
+    pub fn run(sql: impl Into<String>, values: Vec<Value>) -> Statement {
+        Statement::Run { sql: sql.into(), values }
+    }
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DatabaseError {
+    /// A unique key is there already. Nothing happened.
+    Duplicate(String),
+    /// Somebody else was in the way (a lock, a deadlock). Nothing happened; try again.
+    Busy(String),
+    /// The connection broke: a transaction happened or it did not.
+    Lost(String),
+    /// The statement cannot be done, or there is no room. Nothing happened.
+    Refused(String),
+}
+
+impl fmt::Display for DatabaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DatabaseError::Duplicate(why) => write!(f, "a key is there already: {why}"),
+            DatabaseError::Busy(why) => write!(f, "the database is busy: {why}"),
+            DatabaseError::Lost(why) => write!(f, "the database is not reached: {why}"),
+            DatabaseError::Refused(why) => write!(f, "the database refuses: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for DatabaseError {}
+
+/// Which SQL is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// SQLite.
+    Sqlite,
+    /// PostgreSQL.
+    Postgres,
+    /// MySQL and MariaDB.
+    Mysql,
+}
+
+impl Dialect {
+    /// The tail of an insert that adds to the number columns `adds` of a row whose `keys` are
+    /// there already.
+    pub fn or_add(self, table: &str, keys: &str, adds: &[&str]) -> String {
+        let sets: Vec<String> = adds
+            .iter()
+            .map(|column| match self {
+                Dialect::Mysql => format!("{column} = {column} + VALUES({column})"),
+                _ => format!("{column} = {table}.{column} + excluded.{column}"),
+            })
+            .collect();
+        let sets = sets.join(", ");
+        match self {
+            Dialect::Mysql => format!("ON DUPLICATE KEY UPDATE {sets}"),
+            _ => format!("ON CONFLICT ({keys}) DO UPDATE SET {sets}"),
+        }
+    }
+
+    /// The tail of an insert that leaves a row alone whose `keys` are there already.
+    pub fn or_ignore(self, keys: &str) -> String {
+        let first = keys.split(',').next().unwrap_or(keys).trim();
+        match self {
+            Dialect::Mysql => format!("ON DUPLICATE KEY UPDATE {first} = {first}"),
+            _ => format!("ON CONFLICT ({keys}) DO NOTHING"),
+        }
+    }
+}
+
+/// A connection.
+pub trait Database: Send {
+    /// Its SQL.
+    fn dialect(&self) -> Dialect;
+
+    /// The rows that a statement answers.
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError>;
+
+    /// Runs all statements as one transaction; the number of rows that each changed. It is durable
+    /// when this returns.
+    fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError>;
+}
+
+/// Where connections come from.
+pub trait Connect: Send + Sync {
+    /// The SQL of all of them.
+    fn dialect(&self) -> Dialect;
+
+    /// Opens one.
+    fn connect(&self) -> Result<Box<dyn Database>, DatabaseError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dialects_add_in_their_own_words() {
+        let sqlite = Dialect::Sqlite.or_add("t", "a, b", &["n"]);
+        assert_eq!(sqlite, "ON CONFLICT (a, b) DO UPDATE SET n = t.n + excluded.n");
+        let mysql = Dialect::Mysql.or_add("t", "a, b", &["n", "m"]);
+        assert_eq!(mysql, "ON DUPLICATE KEY UPDATE n = n + VALUES(n), m = m + VALUES(m)");
+        assert_eq!(Dialect::Mysql.or_ignore("a, b"), "ON DUPLICATE KEY UPDATE a = a");
+    }
+}

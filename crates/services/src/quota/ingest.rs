@@ -1,0 +1,226 @@
+//! The way of a request from its body to the writer's queue.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::answer::{Outcome, Refusal, Usage, Verdict};
+use super::batch::Batch;
+use super::caller::{Caller, Scope};
+use super::event::Parsed;
+use super::known::{Known, release};
+use super::org::{Cost, NotCharged, Standing};
+use super::queue::{Done, Idempotency, Item, Work};
+use super::service::{Service, busy, lock};
+use crate::store::Throttled;
+
+/// How far back and ahead an event's own time may lie.
+const BACK_MS: i64 = 35 * 86_400_000;
+const AHEAD_MS: i64 = 5 * 60_000;
+/// A counter that is loaded and gone again so often is given up.
+const LOADS_MAX: usize = 8;
+
+/// A request for ingest.
+pub struct Ingest {
+    /// Who asks.
+    pub caller: Arc<Caller>,
+    /// The records.
+    pub records: Parsed,
+    /// What each costs that does not say so itself; the plan says it unless given.
+    pub cost: Option<i64>,
+    /// The idempotency key, if it came with one.
+    pub idempotency: Option<Idempotency>,
+    /// When it came.
+    pub now_ms: i64,
+    /// Takes the outcome.
+    pub done: Done,
+}
+
+impl Service {
+    /// Takes a request: stores and counts what the quota has room for, and then says so.
+    pub fn ingest(self: &Arc<Self>, request: Ingest) {
+        let Ingest { caller, records, cost, idempotency, now_ms, done } = request;
+        let burst = match self.gate(&caller, now_ms) {
+            Ok(burst) => burst,
+            Err(refusal) => return done(Err((refusal, None))),
+        };
+        let planned = caller.org.planned();
+        let (period, _) = caller.org.period(now_ms);
+        let usage = Usage {
+            org: Arc::clone(&caller.org.id),
+            planned,
+            period,
+            standing: Standing::default(),
+            burst,
+            now_ms,
+        };
+        if let Some(throttled) = burst.filter(|burst| burst.is_limited)
+            && !usage.planned.plan.dry_run
+        {
+            caller.org.deny(1);
+            let retry_after_s = throttled.retry_after_ms.unwrap_or(0).div_euclid(1000) + 1;
+            return done(Err((Refusal::Quota { policy: "burst", retry_after_s }, Some(usage))));
+        }
+        let records = match records {
+            Ok(records) => records,
+            Err(why) => return done(Err((Refusal::Malformed(why), Some(usage)))),
+        };
+        let mut items = Vec::with_capacity(records.len());
+        for record in records {
+            items.push(item(&caller, &usage, record, cost));
+        }
+        let deadline = Instant::now() + self.settings.wait;
+        let done = match &idempotency {
+            None => done,
+            Some(idempotency) => match self.only_one(&caller, idempotency, done) {
+                Ok(done) => done,
+                Err(done) => return done(Err((Refusal::InFlight, Some(usage)))),
+            },
+        };
+        let received_ms = now_ms;
+        self.admit(Work { caller, items, idempotency, usage, received_ms, deadline, done }, 0);
+    }
+
+    /// Whether the key may be used, and what the burst limit says.
+    fn gate(&self, caller: &Caller, now_ms: i64) -> Result<Option<Throttled>, Refusal> {
+        caller.may(Scope::Ingest, now_ms)?;
+        let throttled = caller.org.throttle(&*self.store, now_ms, 1);
+        throttled.map_err(|error| busy(error.to_string()))
+    }
+
+    /// Lets one request of an idempotency key in at a time: `done`, which lets the next one in.
+    fn only_one(
+        self: &Arc<Self>,
+        caller: &Caller,
+        idempotency: &Idempotency,
+        done: Done,
+    ) -> Result<Done, Done> {
+        let name = (Arc::clone(&caller.org.id), idempotency.key.clone());
+        if !lock(&self.in_flight).insert(name.clone()) {
+            return Err(done);
+        }
+        let service = Arc::clone(self);
+        Ok(Box::new(move |outcome| {
+            lock(&service.in_flight).remove(&name);
+            done(outcome);
+        }))
+    }
+
+    /// Reserves and queues.
+    fn admit(self: &Arc<Self>, mut work: Work, loads: usize) {
+        match self.reserve(&mut work) {
+            Ok(()) => {}
+            Err((NotCharged::Missing, at_ms)) if loads < LOADS_MAX => {
+                let (service, org) = (Arc::clone(self), Arc::clone(&work.caller.org));
+                return self.load(org, at_ms, move |result| match result {
+                    Ok(()) => service.admit(work, loads + 1),
+                    Err(refusal) => (work.done)(Err((refusal, None))),
+                });
+            }
+            Err((why, _)) => {
+                let why = match why {
+                    NotCharged::Missing => "the counter is gone again and again".to_string(),
+                    NotCharged::Store(error) => error.to_string(),
+                };
+                return (work.done)(Err((busy(why), None)));
+            }
+        }
+        if !work.items.iter().any(|item| item.is_charged) && !work.needs_look() {
+            return self.refuse_at_once(work);
+        }
+        let pushed = if self.is_full() { Err(Box::new(work)) } else { self.queue.push(work) };
+        if let Err(mut work) = pushed {
+            release(&mut work, &*self.store, self.now_ms(), |_| true);
+            let usage = Some(work.usage.clone());
+            let why = "more waits for the database than may wait";
+            (work.done)(Err((busy(why.into()), usage)));
+        }
+    }
+
+    /// Nothing of it can be stored, and nobody need be asked.
+    fn refuse_at_once(&self, mut work: Work) {
+        let mut nothing = Batch::default();
+        let (store, ack) = (&*self.store, self.settings.grouping.ack);
+        let now_ms = work.received_ms;
+        let outcome: Outcome = Known::default().decide(&mut work, store, ack, now_ms, &mut nothing);
+        (work.done)(outcome);
+    }
+
+    /// Charges what there is room for, period by period. If a counter has to be loaded nothing is
+    /// charged; with the moment whose counter it is.
+    fn reserve(&self, work: &mut Work) -> Result<(), (NotCharged, i64)> {
+        let now_ms = work.received_ms;
+        let mut periods: Vec<(i64, i64)> = Vec::new();
+        for item in work.items.iter().filter(|item| item.verdict == Verdict::Accepted) {
+            if !periods.iter().any(|(period_ms, _)| *period_ms == item.period_ms) {
+                let at_ms = item.event.as_ref().and_then(|event| event.at_ms).unwrap_or(now_ms);
+                periods.push((item.period_ms, at_ms));
+            }
+        }
+        let current_ms = work.usage.period.start_ms;
+        if !periods.iter().any(|(period_ms, _)| *period_ms == current_ms) {
+            // Nothing to charge, but its standing is told.
+            periods.push((current_ms, now_ms));
+        }
+        for (period_ms, at_ms) in periods {
+            if let Err(why) = self.reserve_in(work, period_ms, at_ms) {
+                release(work, &*self.store, now_ms, |_| true);
+                for item in &mut work.items {
+                    let was = item.verdict == Verdict::OverQuota;
+                    item.verdict = if was { Verdict::Accepted } else { item.verdict.clone() };
+                }
+                return Err((why, at_ms));
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve_in(&self, work: &mut Work, period_ms: i64, at_ms: i64) -> Result<(), NotCharged> {
+        let is_in = |item: &Item| item.period_ms == period_ms && item.verdict == Verdict::Accepted;
+        let mut costs: Vec<Cost> = Vec::with_capacity(work.items.len());
+        for (index, item) in work.items.iter().enumerate().filter(|(_, item)| is_in(item)) {
+            costs.push(Cost { index, cost: item.cost, is_charged: false });
+        }
+        let org = &work.caller.org;
+        let standing = org.reserve(&*self.store, at_ms, work.received_ms, &mut costs)?;
+        if work.usage.period.start_ms == period_ms {
+            work.usage.standing = standing;
+        }
+        for cost in costs {
+            let item = &mut work.items[cost.index];
+            item.is_charged = cost.is_charged;
+            if !cost.is_charged {
+                item.verdict = Verdict::OverQuota;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn item(
+    caller: &Caller,
+    usage: &Usage,
+    record: Result<super::event::Event, String>,
+    cost: Option<i64>,
+) -> Item {
+    let period_ms = usage.period.start_ms;
+    let event = match record {
+        Ok(event) => event,
+        Err(why) => {
+            let verdict = Verdict::Malformed(why);
+            return Item { event: None, verdict, cost: 0, is_charged: false, period_ms };
+        }
+    };
+    let plan = &usage.planned.plan;
+    let cost = event.cost.or(cost).unwrap_or_else(|| plan.cost_of(event.kind.as_deref()));
+    let now_ms = usage.now_ms;
+    let (verdict, period_ms) = match event.at_ms {
+        Some(at_ms) if !(now_ms - BACK_MS..=now_ms + AHEAD_MS).contains(&at_ms) => {
+            (Verdict::OutOfTime, period_ms)
+        }
+        Some(at_ms) if !usage.period.has(at_ms) => {
+            (Verdict::Accepted, caller.org.period(at_ms).0.start_ms)
+        }
+        _ => (Verdict::Accepted, period_ms),
+    };
+    Item { event: Some(event), verdict, cost, is_charged: false, period_ms }
+}

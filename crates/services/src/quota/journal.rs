@@ -1,0 +1,405 @@
+//! Acknowledgement by journal: requests are flushed to the server's own log and answered; the
+//! database follows.
+//!
+//! ```text
+//!  queue --> journal thread: look up, decide, append + flush, answer --> frames --> writer thread
+//!                                                                                one transaction
+//! ```
+//!
+//! A frame is one line, `crc64 number json`, and one batch in the database, under the journal's
+//! name and the frame's number. After a crash every frame of the file is sent again; those that had
+//! been applied fail on their number and are passed over.
+//!
+//! **Invariant:** what was answered 202 is in the file until the database holds it.
+//! **Invariant:** a frame is applied once.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::answer::{Ack, Outcome, Refusal};
+use super::batch::{Batch, Record};
+use super::known::{Known, release};
+use super::org::Org;
+use super::queue::{Group, Queue, Rows, Work};
+use super::service::lock;
+use super::writer::{Clock, Committer, Counts, Grouping, run_job};
+use crate::database::{Connect, DatabaseError, Statement};
+use crate::store::Store;
+
+/// Where frames are kept until the database has them.
+pub trait Journal: Send {
+    /// The journal's name: another one after each start.
+    fn name(&self) -> String;
+
+    /// The lines that a server before this one left, torn ends cut off.
+    fn lines(&mut self) -> Result<Vec<String>, String>;
+
+    /// Appends a line; it is on disk when this returns.
+    fn append(&mut self, line: &str) -> Result<(), String>;
+
+    /// Bytes in it.
+    fn bytes(&self) -> u64;
+
+    /// Empties it, and names it.
+    fn clear(&mut self, name: &str) -> Result<(), String>;
+}
+
+/// A journal of this size is emptied as soon as the database has all of it.
+const BYTES_KEPT: u64 = 16 << 20;
+const RETRY_S: i64 = 1;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// One line of the journal on its way to the database.
+pub struct Frame {
+    number: i64,
+    batch: Batch,
+    settle: Vec<(Arc<Org>, i64, i64)>,
+}
+
+impl Rows for Frame {
+    fn rows(&self) -> usize {
+        self.batch.records.len().max(1)
+    }
+}
+
+/// What both threads share.
+#[derive(Default)]
+pub struct Between {
+    /// What is in the journal and not yet in the database.
+    pub known: Arc<Mutex<Known>>,
+    /// The number of the last frame that the database has.
+    applied: AtomicI64,
+    /// The number of the last frame that is no more in the journal.
+    cleared: AtomicI64,
+    /// Frames made in this life, for metrics.
+    pub frames: AtomicU64,
+}
+
+/// A line's text without its checksum: `number json`.
+pub fn encode(number: i64, batch: &Batch) -> String {
+    // Rows of texts and numbers always have a JSON form.
+    format!("{number} {}", serde_json::to_string(batch).unwrap_or_default())
+}
+
+/// What [`encode`] wrote.
+pub fn decode(line: &str) -> Option<(i64, Batch)> {
+    let (number, json) = line.split_once(' ')?;
+    Some((number.parse().ok()?, serde_json::from_str(json).ok()?))
+}
+
+/// Applies what a server before this one left in its journal, and empties it.
+pub fn recover(
+    journal: &mut dyn Journal,
+    connect: Arc<dyn Connect>,
+    counts: Arc<Counts>,
+    fresh_name: &str,
+    now_ms: i64,
+) -> Result<usize, String> {
+    let lines = journal.lines()?;
+    let mut applier = Applier {
+        committer: Committer::new(connect, journal.name(), counts),
+        store: None,
+        between: Arc::default(),
+    };
+    let mut records = 0;
+    for line in &lines {
+        let (number, batch) = decode(line).ok_or("the journal has a line that makes no sense")?;
+        records += batch.records.len();
+        let frame = Frame { number, batch, settle: Vec::new() };
+        if !applier.apply(vec![frame], now_ms) {
+            return Err("the journal could not be applied".into());
+        }
+    }
+    let old = journal.name();
+    journal.clear(fresh_name)?;
+    let forget = Statement::run("DELETE FROM quota_batch WHERE writer = ?", vec![old.into()]);
+    if let Err(error) =
+        applier.committer.once(&mut |database| database.transact(std::slice::from_ref(&forget)))
+    {
+        tracing::warn!("quota: old numbers are not forgotten: {error}");
+    }
+    Ok(records)
+}
+
+/// Brings frames into the database.
+struct Applier {
+    committer: Committer,
+    store: Option<Arc<dyn Store>>,
+    between: Arc<Between>,
+}
+
+impl Applier {
+    /// Applies these frames in one transaction if that goes, one by one if not. Does not come back
+    /// before they are applied, unless the server ends.
+    fn apply(&mut self, mut frames: Vec<Frame>, now_ms: i64) -> bool {
+        loop {
+            let dialect = self.committer.dialect();
+            let last = frames.last().map_or(0, |frame| frame.number);
+            let forgotten = self.between.cleared.load(Ordering::Acquire);
+            let batches = frames.iter().map(|frame| (frame.number, frame.batch.clone())).collect();
+            let statements =
+                Batch::statements(batches, dialect, &self.committer.writer, forgotten, now_ms);
+            match self.committer.commit(&statements, last, &mut || {}) {
+                Ok(()) => {
+                    for (org, period_ms, cost) in frames.iter().flat_map(|frame| &frame.settle) {
+                        org.settle(*period_ms, *cost);
+                    }
+                    return true;
+                }
+                Err(error) if self.committer.is_ending() => {
+                    tracing::warn!("quota: what is in the journal stays there: {error}");
+                    return false;
+                }
+                Err(_) if frames.len() > 1 => {
+                    return frames.into_iter().all(|frame| self.apply(vec![frame], now_ms));
+                }
+                Err(DatabaseError::Duplicate(_)) => {
+                    let cleaned =
+                        frames.into_iter().map(|frame| self.without_copies(frame, now_ms));
+                    frames = cleaned.collect();
+                }
+                Err(error) => {
+                    tracing::warn!("quota: {error}; what is in the journal is sent again");
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// A frame without the records that another server has stored meanwhile.
+    fn without_copies(&mut self, mut frame: Frame, now_ms: i64) -> Frame {
+        let mut known = Known::default();
+        let batch = &frame.batch;
+        let asked =
+            self.committer.insist(&mut || {}, &mut |database| known.ask_of(database, batch));
+        if let Err(error) = asked {
+            tracing::warn!("quota: {error}");
+            return frame;
+        }
+        let Frame { batch, settle, .. } = &mut frame;
+        batch.kept.retain(|kept| !known.has_answer(&kept.org, &kept.idempotency.key));
+        let is_copy = |record: &Record| {
+            record.event_key.as_ref().is_some_and(|key| known.has_event(&record.org, key))
+        };
+        for record in batch.records.iter().filter(|record| is_copy(record)) {
+            tracing::warn!("quota: {} has a record from two servers; one is kept", record.org);
+            let mut found = settle.iter_mut().filter(|(org, period_ms, cost)| {
+                org.id == record.org && *period_ms == record.period_ms && *cost == record.cost
+            });
+            if let (Some(store), Some((org, period_ms, cost))) = (&self.store, found.next()) {
+                let _ = org.release(&**store, *period_ms, *cost, now_ms);
+                *cost = 0;
+            }
+        }
+        batch.records.retain(|record| !is_copy(record));
+        frame
+    }
+}
+
+/// The thread that takes frames to the database.
+pub struct Flusher {
+    /// Where frames wait.
+    pub frames: Arc<Queue<Frame>>,
+    /// The connection, under the journal's name.
+    pub committer: Committer,
+    /// Where counters are.
+    pub store: Arc<dyn Store>,
+    /// The time.
+    pub clock: Clock,
+    /// Rows of a transaction at most.
+    pub rows_max: usize,
+    /// Shared with the journal's thread.
+    pub between: Arc<Between>,
+}
+
+impl Flusher {
+    /// Applies what comes until the queue is closed and empty.
+    pub fn run(self) {
+        let Flusher { frames, committer, store, clock, rows_max, between } = self;
+        let counts = committer.counts();
+        let mut applier = Applier { committer, store: Some(store), between: Arc::clone(&between) };
+        loop {
+            match frames.take(rows_max, 1, Duration::ZERO) {
+                Group::End => return,
+                Group::Jobs(jobs) => {
+                    jobs.into_iter().for_each(|job| run_job(&mut applier.committer, job));
+                }
+                Group::Works(group) => {
+                    let last = group.last().map_or(0, |frame| frame.number);
+                    let rows: usize = group.iter().map(|frame| frame.batch.records.len()).sum();
+                    let names = group.iter().map(|frame| Known::names(&frame.batch));
+                    let names: Vec<_> = names.collect();
+                    if !applier.apply(group, clock()) {
+                        continue;
+                    }
+                    let mut known = lock(&between.known);
+                    names.iter().for_each(|names| known.forget(names));
+                    counts.records.fetch_add(rows as u64, Ordering::Relaxed);
+                    between.applied.store(last, Ordering::Release);
+                }
+            }
+        }
+    }
+}
+
+/// The thread that acknowledges.
+pub struct Scribe {
+    /// Where requests wait.
+    pub queue: Arc<Queue<Work>>,
+    /// Where frames go.
+    pub frames: Arc<Queue<Frame>>,
+    /// The journal.
+    pub journal: Box<dyn Journal>,
+    /// A connection for looking things up.
+    pub committer: Committer,
+    /// Where counters are.
+    pub store: Arc<dyn Store>,
+    /// The time.
+    pub clock: Clock,
+    /// How requests are put together.
+    pub grouping: Grouping,
+    /// Shared with the flusher.
+    pub between: Arc<Between>,
+    /// The last frame's number.
+    pub number: i64,
+}
+
+impl Scribe {
+    /// Acknowledges what comes until the queue is closed and empty; then closes the frames' queue.
+    pub fn run(mut self) {
+        let Grouping { rows_max, .. } = self.grouping;
+        loop {
+            // Flushing is quick: those who come meanwhile are the next group.
+            match self.queue.take(rows_max, 1, Duration::ZERO) {
+                Group::End => break,
+                Group::Jobs(jobs) => {
+                    jobs.into_iter().for_each(|job| run_job(&mut self.committer, job));
+                }
+                Group::Works(works) => self.acknowledge(works),
+            }
+        }
+        self.frames.close();
+    }
+
+    fn acknowledge(&mut self, works: Vec<Work>) {
+        let now_ms = (self.clock)();
+        let mut known = Known::behind(Arc::clone(&self.between.known));
+        // First what is not in the database yet: it may come to be there while that is asked.
+        known.recall(&works);
+        let (works, refused) = self.look(works, &mut known);
+        for (mut work, why) in refused {
+            self.refuse(&mut work, now_ms);
+            (work.done)(Err((why, Some(work.usage))));
+        }
+        let mut works = works;
+        let mut batch = Batch::default();
+        let store = Arc::clone(&self.store);
+        let outcomes: Vec<Outcome> = works
+            .iter_mut()
+            .map(|work| known.decide(work, &*store, Ack::Journal, now_ms, &mut batch))
+            .collect();
+        let result = if batch.is_empty() { Ok(()) } else { self.keep(batch, &works) };
+        for (mut work, outcome) in works.into_iter().zip(outcomes) {
+            match &result {
+                Ok(()) => (work.done)(outcome),
+                Err(detail) => {
+                    self.refuse(&mut work, now_ms);
+                    let detail = detail.clone();
+                    let refusal = Refusal::Busy { detail, retry_after_s: RETRY_S };
+                    (work.done)(Err((refusal, Some(work.usage))));
+                }
+            }
+        }
+    }
+
+    /// Asks the database about requests that say who they are; those about which it cannot be asked
+    /// come back refused, the others do not wait for it.
+    #[allow(clippy::type_complexity)]
+    fn look(&mut self, works: Vec<Work>, known: &mut Known) -> (Vec<Work>, Vec<(Work, Refusal)>) {
+        if !works.iter().any(Work::needs_look) {
+            return (works, Vec::new());
+        }
+        let asked = self.committer.once(&mut |database| known.ask(database, &works));
+        let Err(error) = asked else { return (works, Vec::new()) };
+        let (refused, works): (Vec<_>, Vec<_>) = works.into_iter().partition(Work::needs_look);
+        let refuse = |work| {
+            let detail = format!("it cannot be told whether it came before: {error}");
+            (work, Refusal::Busy { detail, retry_after_s: RETRY_S })
+        };
+        (works, refused.into_iter().map(refuse).collect())
+    }
+
+    fn refuse(&self, work: &mut Work, now_ms: i64) {
+        release(work, &*self.store, now_ms, |_| true);
+    }
+
+    /// Writes a batch down and sends it on its way.
+    fn keep(&mut self, batch: Batch, works: &[Work]) -> Result<(), String> {
+        let number = self.number + 1;
+        if self.may_clear() {
+            let name = self.journal.name();
+            self.journal.clear(&name)?;
+            self.between.cleared.store(self.number, Ordering::Release);
+        }
+        self.journal.append(&encode(number, &batch)).map_err(|error| {
+            tracing::error!("quota: the journal cannot be written: {error}");
+            format!("the journal cannot be written: {error}")
+        })?;
+        self.number = number;
+        lock(&self.between.known).note(&batch);
+        self.between.frames.fetch_add(1, Ordering::Relaxed);
+        let mut settle = Vec::new();
+        for work in works {
+            let charged = work.items.iter().filter(|item| item.is_charged);
+            settle.extend(
+                charged.map(|item| (Arc::clone(&work.caller.org), item.period_ms, item.cost)),
+            );
+        }
+        // The requests' queue and this one are bounded together, where requests come in.
+        self.frames.push_anyway(Frame { number, batch, settle });
+        Ok(())
+    }
+
+    /// Whether the journal is large and the database has all of it.
+    fn may_clear(&self) -> bool {
+        self.journal.bytes() > BYTES_KEPT
+            && self.between.applied.load(Ordering::Acquire) == self.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::batch::Kept;
+    use super::super::queue::Idempotency;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lines_hold_any_record(
+            number in 1i64..1_000_000,
+            data in ".{0,50}",
+            kind in proptest::option::of(".{0,10}"),
+            cost in 0i64..1000,
+        ) {
+            let org: Arc<str> = "acme".into();
+            let record = Record {
+                org: Arc::clone(&org), key_id: "key".into(), period_ms: -5, received_ms: 6,
+                event_ms: 7, kind, source: None, subject: None,
+                event_key: Some(data.clone()), cost, data: data.clone(),
+            };
+            let idempotency = Idempotency { key: "k".into(), fingerprint: "f".into() };
+            let kept = Kept { org, idempotency, status: 202, answer: data, at_ms: 8 };
+            let batch = Batch { records: vec![record], kept: vec![kept] };
+            let line = encode(number, &batch);
+            prop_assert!(!line.contains('\n'));
+            prop_assert_eq!(decode(&line), Some((number, batch)));
+        }
+
+        #[test]
+        fn no_line_takes_it_down(line in ".{0,80}") {
+            let _ = decode(&line);
+        }
+    }
+}

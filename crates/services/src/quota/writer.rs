@@ -1,0 +1,342 @@
+//! The writer: one thread with a connection that stores what waits, group after group.
+//!
+//! **Invariant:** a request is answered after the transaction that holds it is durable, or is known
+//! not to have happened. A transaction of unknown end is sent again under the same number until its
+//! end is known; it is never given up while the server runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::answer::{Ack, Outcome, Refusal};
+use super::batch::Batch;
+use super::known::{Known, release};
+use super::queue::{Group, Queue, Work};
+use crate::database::{Connect, Database, DatabaseError, Statement, Value};
+use crate::store::Store;
+
+/// Waits between tries to reach a database, doubling.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Where a group fails as a whole, its requests are tried one by one; each so often if somebody
+/// else's rows are in the way.
+const TRIES_MAX: usize = 5;
+/// Seconds after which a client that was refused shall try again.
+const RETRY_S: i64 = 1;
+
+/// Tells the time, in milliseconds since 1970.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// What writers did, for metrics.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Transactions.
+    pub commits: AtomicU64,
+    /// Records stored.
+    pub records: AtomicU64,
+    /// Times that the database was not reached.
+    pub losses: AtomicU64,
+    /// Set while it is not.
+    pub is_lost: AtomicBool,
+    /// Set when the server ends: what cannot be stored is given up.
+    pub is_ending: AtomicBool,
+}
+
+/// A connection that comes back, and numbers for its transactions.
+pub struct Committer {
+    connect: Arc<dyn Connect>,
+    database: Option<Box<dyn Database>>,
+    /// Its name in the batch table.
+    pub writer: String,
+    counts: Arc<Counts>,
+}
+
+impl Committer {
+    /// Not connected yet.
+    pub fn new(connect: Arc<dyn Connect>, writer: String, counts: Arc<Counts>) -> Committer {
+        Committer { connect, database: None, writer, counts }
+    }
+
+    /// The SQL.
+    pub fn dialect(&self) -> crate::database::Dialect {
+        self.connect.dialect()
+    }
+
+    /// For metrics.
+    pub fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Whether the server ends.
+    pub fn is_ending(&self) -> bool {
+        self.counts.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// Does something with the connection, with a new one if the old one turns out to be broken.
+    pub fn once<T>(
+        &mut self,
+        run: &mut dyn FnMut(&mut dyn Database) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
+        for _ in 0..2 {
+            match self.database().and_then(&mut *run) {
+                Err(DatabaseError::Lost(_)) => self.database = None,
+                result => return result,
+            }
+        }
+        self.database().and_then(run)
+    }
+
+    /// The connection, made if there is none.
+    pub fn database(&mut self) -> Result<&mut dyn Database, DatabaseError> {
+        if self.database.is_none() {
+            self.database = Some(self.connect.connect()?);
+        }
+        let database = self.database.as_mut().expect("it was made above");
+        Ok(&mut **database)
+    }
+
+    /// Does something with the connection until it is not lost or busy; `meanwhile` is called
+    /// before each new try.
+    pub fn insist<T>(
+        &mut self,
+        meanwhile: &mut dyn FnMut(),
+        run: &mut dyn FnMut(&mut dyn Database) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let error = match self.database().and_then(&mut *run) {
+                Err(error @ (DatabaseError::Lost(_) | DatabaseError::Busy(_))) => error,
+                result => {
+                    self.counts.is_lost.store(false, Ordering::Relaxed);
+                    return result;
+                }
+            };
+            if matches!(error, DatabaseError::Lost(_)) {
+                self.database = None;
+                self.counts.losses.fetch_add(1, Ordering::Relaxed);
+                if !self.counts.is_lost.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("quota: {error}; trying again");
+                }
+            }
+            if self.counts.is_ending.load(Ordering::Relaxed) {
+                return Err(error);
+            }
+            meanwhile();
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Runs the transaction of the batch with this number, once, whatever happens on the way.
+    pub fn commit(
+        &mut self,
+        statements: &[Statement],
+        number: i64,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), DatabaseError> {
+        let writer = self.writer.clone();
+        let result = self.insist(meanwhile, &mut |database| {
+            let done = database.transact(statements).map(drop);
+            if !matches!(done, Err(DatabaseError::Duplicate(_))) {
+                return done;
+            }
+            let sql = "SELECT 1 FROM quota_batch WHERE writer = ? AND number = ?";
+            let values = [Value::from(writer.as_str()), Value::Int(number)];
+            // Applied by a try whose end was lost.
+            if database.query(sql, &values)?.is_empty() { done } else { Ok(()) }
+        });
+        if result.is_ok() {
+            self.counts.commits.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+/// How requests are put together.
+#[derive(Debug, Clone, Copy)]
+pub struct Grouping {
+    /// When requests are acknowledged.
+    pub ack: Ack,
+    /// Rows of a group at most (one request at least).
+    pub rows_max: usize,
+    /// How long a group waits for those who came with the last one.
+    pub linger: Duration,
+}
+
+/// See the module.
+pub struct Writer {
+    /// The connection.
+    pub committer: Committer,
+    /// Where requests wait.
+    pub queue: Arc<Queue<Work>>,
+    /// Where counters are.
+    pub store: Arc<dyn Store>,
+    /// The time.
+    pub clock: Clock,
+    /// How requests are put together.
+    pub grouping: Grouping,
+    /// The last batch's number.
+    pub number: i64,
+    /// For metrics.
+    pub counts: Arc<Counts>,
+}
+
+impl Writer {
+    /// Stores what waits until the queue is closed and empty.
+    pub fn run(mut self) {
+        let mut hoped = 1;
+        let Grouping { ack, rows_max, linger } = self.grouping;
+        let rows_max = if ack == Ack::Sync { 1 } else { rows_max };
+        loop {
+            match self.queue.take(rows_max, hoped, linger) {
+                Group::End => return,
+                Group::Jobs(jobs) => {
+                    for job in jobs {
+                        run_job(&mut self.committer, job);
+                    }
+                }
+                Group::Works(works) => {
+                    let count = works.len();
+                    let answers = self.store_group(works, TRIES_MAX);
+                    // Those who wait now and those who are about to be answered may come together.
+                    hoped = if ack == Ack::Sync { 1 } else { count + self.queue.len() };
+                    hoped -= hoped / 8;
+                    for (work, outcome) in answers {
+                        (work.done)(outcome);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stores a group; the outcome of each request, to be given when all is done.
+    fn store_group(&mut self, works: Vec<Work>, tries: usize) -> Vec<(Work, Outcome)> {
+        let mut works = works;
+        let now_ms = (self.clock)();
+        let mut known = match self.look(&works) {
+            Ok(known) => known,
+            Err(error) => return self.refuse(works, &error),
+        };
+        let mut batch = Batch::default();
+        let (store, ack) = (Arc::clone(&self.store), self.grouping.ack);
+        let decide = |work: &mut Work| known.decide(work, &*store, ack, now_ms, &mut batch);
+        let outcomes: Vec<Outcome> = works.iter_mut().map(decide).collect();
+        if batch.is_empty() {
+            return works.into_iter().zip(outcomes).collect();
+        }
+        let records = batch.records.len() as u64;
+        match self.commit(batch, now_ms) {
+            Ok(()) => {
+                self.counts.records.fetch_add(records, Ordering::Relaxed);
+                works.iter().for_each(settle);
+                works.into_iter().zip(outcomes).collect()
+            }
+            Err((error, statements)) => {
+                put_back(&mut works, statements);
+                self.again(works, &error, tries)
+            }
+        }
+    }
+
+    /// Commits a batch; if that fails, with what would have been done.
+    fn commit(&mut self, batch: Batch, now_ms: i64) -> Result<(), (DatabaseError, Vec<Statement>)> {
+        self.number += 1;
+        let number = self.number;
+        let Writer { committer, queue, store, clock, .. } = self;
+        let mut meanwhile = || refuse_overdue(queue, &**store, clock());
+        let dialect = committer.connect.dialect();
+        let statements = Batch::statements(
+            vec![(number, batch)],
+            dialect,
+            &committer.writer,
+            number - 1,
+            now_ms,
+        );
+        let done = committer.commit(&statements, number, &mut meanwhile);
+        done.map_err(|error| (error, statements))
+    }
+
+    /// After a transaction that did not happen: tries each request alone, or gives up.
+    fn again(
+        &mut self,
+        works: Vec<Work>,
+        error: &DatabaseError,
+        tries: usize,
+    ) -> Vec<(Work, Outcome)> {
+        let is_twice = matches!(error, DatabaseError::Duplicate(_));
+        if works.len() > 1 {
+            return works
+                .into_iter()
+                .flat_map(|work| self.store_group(vec![work], tries))
+                .collect();
+        }
+        if is_twice && tries > 1 {
+            return self.store_group(works, tries - 1);
+        }
+        self.refuse(works, error)
+    }
+
+    fn look(&mut self, works: &[Work]) -> Result<Known, DatabaseError> {
+        let mut known = Known::default();
+        if works.iter().any(Work::needs_look) {
+            let Writer { committer, queue, store, clock, .. } = self;
+            let mut meanwhile = || refuse_overdue(queue, &**store, clock());
+            committer.insist(&mut meanwhile, &mut |database| known.ask(database, works))?;
+        }
+        Ok(known)
+    }
+
+    fn refuse(&self, works: Vec<Work>, error: &DatabaseError) -> Vec<(Work, Outcome)> {
+        tracing::warn!("quota: {} requests are not stored: {error}", works.len());
+        let refuse = |mut work: Work| {
+            release(&mut work, &*self.store, (self.clock)(), |_| true);
+            let usage = Some(work.usage.clone());
+            let detail = format!("the record cannot be stored now: {error}");
+            (work, Err((Refusal::Busy { detail, retry_after_s: RETRY_S }, usage)))
+        };
+        works.into_iter().map(refuse).collect()
+    }
+}
+
+/// Runs a job with the connection, or without one if there is none to be had.
+pub fn run_job(committer: &mut Committer, job: super::queue::Job) {
+    // It may have broken since it was used last: then a new one is tried once.
+    for _ in 0..2 {
+        if let Ok(database) = committer.database()
+            && database.query("SELECT 1", &[]).is_ok()
+        {
+            return job(Ok(database));
+        }
+        committer.database = None;
+    }
+    job(Err(DatabaseError::Lost("no connection".into())));
+}
+
+/// Says of a stored request that nothing of it is reserved any more.
+pub fn settle(work: &Work) {
+    for item in work.items.iter().filter(|item| item.is_charged) {
+        work.caller.org.settle(item.period_ms, item.cost);
+    }
+}
+
+/// Gives the requests back the records that were taken for a transaction.
+fn put_back(works: &mut [Work], statements: Vec<Statement>) {
+    let mut events = Batch::events(statements).into_iter();
+    for work in works {
+        let taken = work.items.iter_mut().filter(|item| item.is_charged && item.event.is_none());
+        for item in taken {
+            item.event = events.next();
+        }
+    }
+}
+
+/// Refuses those that have waited too long.
+pub fn refuse_overdue(queue: &Queue<Work>, store: &dyn Store, now_ms: i64) {
+    let now = Instant::now();
+    for mut work in queue.take_out(|work| work.deadline <= now) {
+        release(&mut work, store, now_ms, |_| true);
+        let usage = Some(work.usage.clone());
+        let detail = "the database has not answered in time".to_string();
+        (work.done)(Err((Refusal::Busy { detail, retry_after_s: RETRY_S }, usage)));
+    }
+}

@@ -1,0 +1,208 @@
+//! Calls to participants as they go out, and what their answers mean (dtm,
+//! `dtmsvr/trans_status.go` and `client/dtmcli/utils.go`).
+//!
+//! ```text
+//!   METHOD url?gid=..&trans_type=..&branch_id=..&op=..     POST with a payload or for XA, else GET
+//!   content-type: application/json, branch_headers, traceparent, idempotency-key: gid:branch:op
+//!
+//!   425, or "ONGOING" in the body    ongoing     (looked for first)
+//!   409, or "FAILURE" in the body    failure
+//!   200                              success
+//!   anything else, or nothing        unknown
+//! ```
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::machine::{Answer, Call};
+use super::policy::{Moment, Rules};
+use super::transaction::{QUERY, Transaction};
+use super::words::{Kind, Verdict};
+
+/// dtm's JSON-RPC codes.
+const RPC_FAILURE: i64 = -32901;
+const RPC_ONGOING: i64 = -32902;
+
+/// A call, with everything that its sender needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Where to.
+    pub url: Box<str>,
+    /// The query parameters, in order: gid, trans_type, branch_id, op.
+    pub parameters: [(&'static str, Box<str>); 4],
+    /// The body; for JSON-RPC, without its envelope.
+    pub payload: Arc<[u8]>,
+    /// Whether it is sent by POST.
+    pub is_post: bool,
+    /// Whether it is wrapped as JSON-RPC, with the method that the url's query names.
+    pub is_rpc: bool,
+    /// The client's headers.
+    pub headers: Vec<(Box<str>, Box<str>)>,
+    /// The W3C trace context to go on with; may be empty.
+    pub trace_parent: Box<str>,
+    /// How long to wait for the answer, in ms.
+    pub timeout_ms: u64,
+    /// When it was decided on, in ms since 1970.
+    pub began_ms: u64,
+    /// Ascends with every call of its transaction in this process.
+    pub call: u64,
+}
+
+/// Takes the answer and the time it came.
+pub type Answered = Box<dyn FnOnce(Answer, Moment) + Send>;
+
+/// Makes calls, and wakes the coordinator.
+pub trait Caller: Send + Sync {
+    /// Makes a call; `done` is called exactly once, from any thread, never before this returns
+    /// on the same thread.
+    fn call(&self, outgoing: Outgoing, done: Answered);
+    /// Something is due at this time, in ms since 1970, earlier than anything before.
+    fn wake_at(&self, due_ms: u64);
+}
+
+impl Outgoing {
+    /// A transaction's call as it goes out.
+    pub fn of(t: &Transaction, call: Call, rules: &Rules, moment: Moment) -> Outgoing {
+        let (branch_id, op, url, payload) = match t.branches.get(usize::from(call.branch)) {
+            Some(branch) if call.branch != QUERY => {
+                let op: Box<str> = branch.op_word().into();
+                (branch.branch_id.clone(), op, branch.url.clone(), Arc::clone(&branch.payload))
+            }
+            _ => {
+                let (op, data): (&str, &[u8]) = match t.kind {
+                    Kind::Workflow => (&t.plan.workflow, &t.plan.workflow_data),
+                    _ => ("msg", &[]),
+                };
+                ("00".into(), op.into(), t.query_prepared.clone(), data.into())
+            }
+        };
+        let is_rpc = &*t.protocol == "json-rpc" && url.contains("method");
+        Outgoing {
+            parameters: [
+                ("gid", t.gid.clone()),
+                ("trans_type", t.kind.word().into()),
+                ("branch_id", branch_id),
+                ("op", op),
+            ],
+            is_post: is_rpc || !payload.is_empty() || t.kind == Kind::Xa,
+            is_rpc,
+            url,
+            payload,
+            headers: t.options.headers.clone(),
+            trace_parent: t.trace_parent.clone(),
+            timeout_ms: rules.request_timeout_ms(&t.options),
+            began_ms: moment.now_ms,
+            call: call.call,
+        }
+    }
+
+    /// What tells a participant that a call is one it has had before.
+    pub fn idempotency_key(&self) -> String {
+        let [(_, gid), _, (_, branch_id), (_, op)] = &self.parameters;
+        format!("{gid}:{branch_id}:{op}")
+    }
+
+    /// The body as it is sent. `method` = what the url's query says for JSON-RPC.
+    ///
+    /// # Errors
+    /// A payload that cannot be wrapped: it is no JSON object.
+    pub fn body(&self, method: &str) -> Result<Vec<u8>, String> {
+        if !self.is_rpc {
+            return Ok(self.payload.to_vec());
+        }
+        let params = match self.payload.is_empty() {
+            true => Ok(json!({})),
+            false => serde_json::from_slice(&self.payload),
+        };
+        let Ok(Value::Object(mut params)) = params else {
+            return Err("the payload of a JSON-RPC branch has to be an object".into());
+        };
+        for (name, value) in &self.parameters {
+            params.insert((*name).into(), value.to_string().into());
+        }
+        let id = self.idempotency_key();
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        Ok(call.to_string().into_bytes())
+    }
+
+    /// What an answer means.
+    pub fn verdict(&self, code: u16, body: &[u8]) -> Verdict {
+        let has = |word: &[u8]| body.windows(word.len()).any(|window| window == word);
+        if code == 425 || has(b"ONGOING") {
+            return Verdict::Ongoing;
+        }
+        if code == 409 || has(b"FAILURE") {
+            return Verdict::Failure;
+        }
+        match code {
+            200 if self.is_rpc => verdict_of_rpc(body),
+            200 => Verdict::Success,
+            _ => Verdict::Unknown,
+        }
+    }
+}
+
+fn verdict_of_rpc(body: &[u8]) -> Verdict {
+    let Ok(answer) = serde_json::from_slice::<Value>(body) else { return Verdict::Unknown };
+    match &answer["error"] {
+        Value::Null if answer.is_object() => Verdict::Success,
+        error if error["code"] == RPC_FAILURE => Verdict::Failure,
+        error if error["code"] == RPC_ONGOING => Verdict::Ongoing,
+        _ => Verdict::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::words::Status;
+    use super::*;
+
+    fn outgoing(protocol: &str, url: &str, payload: &[u8]) -> Outgoing {
+        let mut t = Transaction::new("g", Kind::Saga, Status::Submitted, 1);
+        t.protocol = protocol.into();
+        t.add_step(url, "", payload);
+        let moment = Moment { now_ms: 7, random: 0 };
+        Outgoing::of(&t, Call { branch: 1, call: 1 }, &Rules::default(), moment)
+    }
+
+    #[test]
+    fn codes_and_words_in_the_body_decide() {
+        let call = outgoing("http", "http://a", b"{}");
+        assert!(call.is_post);
+        assert!(!outgoing("http", "http://a", b"").is_post);
+        for (code, body, verdict) in [
+            (200, "", Verdict::Success),
+            (200, "{\"dtm_result\":\"FAILURE\"}", Verdict::Failure),
+            (200, "ONGOING and FAILURE", Verdict::Ongoing),
+            (409, "", Verdict::Failure),
+            (425, "FAILURE", Verdict::Ongoing),
+            (500, "no FAILURE of mine", Verdict::Failure),
+            (500, "", Verdict::Unknown),
+            (201, "", Verdict::Unknown),
+            (302, "", Verdict::Unknown),
+            (0, "timed out", Verdict::Unknown),
+        ] {
+            assert_eq!(call.verdict(code, body.as_bytes()), verdict, "{code} {body}");
+        }
+    }
+
+    #[test]
+    fn json_rpc_has_its_own_envelope_and_codes() {
+        let call = outgoing("json-rpc", "http://a/?method=out", br#"{"n":1}"#);
+        let body: Value = serde_json::from_slice(&call.body("out").unwrap()).unwrap();
+        assert_eq!(body["method"], "out");
+        let wanted = json!({"n":1,"gid":"g","trans_type":"saga","branch_id":"01","op":"action"});
+        assert_eq!(body["params"], wanted);
+        for (body, verdict) in [
+            (r#"{"result":1}"#, Verdict::Success),
+            (r#"{"error":{"code":-32901}}"#, Verdict::Failure),
+            (r#"{"error":{"code":-32902}}"#, Verdict::Ongoing),
+            (r#"{"error":{"code":-1}}"#, Verdict::Unknown),
+            ("nonsense", Verdict::Unknown),
+        ] {
+            assert_eq!(call.verdict(200, body.as_bytes()), verdict, "{body}");
+        }
+        assert!(outgoing("json-rpc", "http://a/?method=out", b"[1]").body("out").is_err());
+    }
+}
