@@ -17,7 +17,7 @@ use server::sys;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::{log, metrics, quota, serve_help, systemd};
+use crate::{log, metrics, quota, saga, serve_help, systemd};
 
 /// Under which name the program was called: some answers differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +124,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let pidfile = Pidfile::write(pidfile);
     tracing::info!("Server initialized");
     let service = quota::start(&running.shared, random_bits())?;
-    let door = open_http(&running.shared, service.as_ref());
+    let sagas = saga::start(&running.shared, random_bits()())?;
+    let door = open_http(&running.shared, service.as_ref(), sagas.as_ref());
     tell(&running, door.as_ref().map(|door| door.address));
     running.wait_until_loaded();
     if !running.shared.is_stopping.load(Ordering::Acquire) {
@@ -139,6 +140,9 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     }
     if let Some(door) = door {
         door.close();
+    }
+    if let Some(sagas) = sagas {
+        sagas.stop();
     }
     drop(pidfile);
     if let Some(text) = shared.persistence.failure() {
@@ -187,6 +191,7 @@ fn tell(running: &Running, http: Option<std::net::SocketAddr>) {
 fn open_http(
     shared: &Arc<Shared>,
     service: Option<&Arc<services::quota::service::Service>>,
+    sagas: Option<&saga::Running>,
 ) -> Option<forebay_http::Door> {
     let port = shared.options.number(const { index_of("http-port") }) as u16;
     if port == 0 {
@@ -196,8 +201,9 @@ fn open_http(
     let status = Arc::new(metrics::ServerStatus(Arc::clone(shared)));
     let prefix = random_bits()() as u32;
     let quota = service.map(|service| quota::door(service, &shared.options, prefix));
+    let saga = sagas.map(|sagas| sagas.door(&shared.options));
     let door = TcpListener::bind((bind.as_str(), port))
-        .and_then(|listener| forebay_http::open(listener, status, quota));
+        .and_then(|listener| forebay_http::open(listener, status, quota, saga));
     door.inspect_err(|error| {
         let why = sys::error_text(error);
         tracing::warn!("no HTTP on {bind}:{port}: {why}; --http-port chooses another port");

@@ -129,6 +129,7 @@ fn borrow(value: &Data) -> ValueRef<'_> {
         Data::Hash(hash) => ValueRef::Hash(hash),
         Data::Zset(zset) => ValueRef::Zset(zset),
         Data::Stream(stream) => ValueRef::Stream(stream),
+        Data::Foreign(value) => ValueRef::Foreign(value),
     }
 }
 

@@ -7,6 +7,7 @@ mod problem;
 mod query;
 pub mod quota;
 mod routes;
+pub mod saga;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -65,8 +66,9 @@ pub fn open(
     listener: TcpListener,
     status: Arc<dyn Status>,
     quota: Option<quota::Quota>,
+    saga: Option<saga::Saga>,
 ) -> io::Result<Door> {
-    let doors = routes::Doors { status, quota };
+    let doors = routes::Doors { status, quota, saga };
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();
@@ -90,6 +92,9 @@ async fn serve(
         // Without it an answer may wait 40 ms for the client's acknowledgement.
         let _ = socket.set_nodelay(true);
     });
+    if let Some(saga) = &doors.saga {
+        saga.attach();
+    }
     let (ending, ended) = oneshot::channel();
     let serving = axum::serve(listener, routes::routes(doors)).with_graceful_shutdown(async {
         let _ = stopped.await;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::Status;
 use crate::problem::{problem, with_type};
 use crate::quota::Quota;
+use crate::saga::Saga;
 
 type Run = fn(&dyn Status, &Uri) -> Response;
 
@@ -33,6 +34,7 @@ const ROUTES: &[Route] = &[
 pub(crate) struct Doors {
     pub status: Arc<dyn Status>,
     pub quota: Option<Quota>,
+    pub saga: Option<Saga>,
 }
 
 /// All routes over one server.
@@ -41,6 +43,13 @@ pub(crate) fn routes(doors: Doors) -> Router {
 }
 
 async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
+    let request = match &doors.saga {
+        None => request,
+        Some(saga) => match saga.answer(request).await {
+            Ok(response) => return response,
+            Err(request) => request,
+        },
+    };
     let request = match &doors.quota {
         None => request,
         Some(quota) => match quota.answer(request).await {

@@ -100,6 +100,27 @@ table! {
     "quota-older-headers": Bool, "no", Start,
         "Whether RateLimit-Limit, -Remaining and -Reset are sent as well.";
 }
+"Sagas" {
+    "saga": Bool, "no", Start,
+        "Whether sagas are coordinated: dtm's API under /api/, our own under /v1/sagas.";
+    "saga-durability": Enum(&["none", "everysec", "always"]), "everysec", Start,
+        "What is on the disk before an answer or a call leaves: always = each transition.";
+    "saga-api-key": Secret, "", Start, "The key that every request has to show, \"\" = none.";
+    "saga-branch-hosts": Text, "", Start,
+        "Hosts that branches may be called at, \"\" = all but link-local addresses.";
+    "saga-timeout-seconds": Int(1, INT), "35", Start,
+        "When a prepared transaction is given up, unless it says otherwise.";
+    "saga-retry-seconds": Int(1, INT), "10", Start, "The first wait before another attempt.";
+    "saga-retry-seconds-max": Int(1, INT), "300", Start, "The longest wait between attempts.";
+    "saga-request-seconds": Int(1, INT), "3", Start, "How long a branch may take to answer.";
+    "saga-tries-max": Int(0, INT), "100", Start,
+        "Attempts that go wrong before a branch is a dead letter, 0 = never.";
+    "saga-unfinished-max": Int(1, BIG), "1000000", Start, "Unfinished transactions at a time.";
+    "saga-keep-seconds": Int(0, INT), "86400", Start, "How long a succeeded one is kept.";
+    "saga-keep-failed-seconds": Int(0, INT), "2592000", Start, "How long a failed one is kept.";
+    "saga-keep-max": Int(0, BIG), "2000000", Start, "Finished transactions that are kept.";
+    "saga-keep-bytes": Bytes(0, BIG), "1gb", Start, "Bytes that finished ones may take.";
+}
 "The process" {
     "threads": Int(1, 256), "1", Start, "Event loops; unless set, as many as there are cores.";
     "databases": Int(1, 65536), "16", Start, "Number of databases.";

@@ -329,7 +329,7 @@ impl Coordinator {
             Some(Slot::Live(live)) => change(&mut live.t),
             Some(Slot::Done(bytes)) => match codec::read_snapshot(bytes) {
                 // Nothing changes a finished one: this is for its refusal.
-                Some(mut t) => change(&mut t).map(|()| ()),
+                Some(mut t) => change(&mut t),
                 None => Err(Error::NotFound),
             },
             None => Err(Error::NotFound),

@@ -1,0 +1,98 @@
+//! Sets up the coordinator of sagas: its log, its calls over HTTP, its options.
+
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use forebay_http::saga::{Clock, Guard, HttpCaller, Saga};
+use persist::disk::RealDisk;
+use persist::journal::{Journal, Log};
+use server::admin::info::VERSION;
+use server::options::{Options, index_of};
+use server::shared::Shared;
+use services::saga::coordinator::{Coordinator, Settings};
+use services::saga::policy::Rules;
+use services::saga::words::Durability;
+
+/// How long the end of the server waits for the log.
+const LAST_SYNC: Duration = Duration::from_secs(5);
+
+/// A coordinator that goes on with what its log holds.
+pub struct Running {
+    coordinator: Arc<Coordinator>,
+    caller: Arc<HttpCaller>,
+    clock: Arc<Clock>,
+    log: Arc<dyn Journal>,
+}
+
+fn settings(options: &Options) -> Settings {
+    let number = |index: usize| options.number(index).max(0) as u64;
+    let small = |index: usize| u32::try_from(options.number(index)).unwrap_or(u32::MAX);
+    let durability = options.text(const { index_of("saga-durability") });
+    Settings {
+        rules: Rules {
+            timeout_to_fail_s: small(const { index_of("saga-timeout-seconds") }),
+            retry_interval_s: small(const { index_of("saga-retry-seconds") }),
+            request_timeout_s: small(const { index_of("saga-request-seconds") }),
+            retry_wait_ms_max: number(const { index_of("saga-retry-seconds-max") }) * 1000,
+            tries_max: small(const { index_of("saga-tries-max") }),
+        },
+        durability: Durability::of_word(&durability).unwrap_or(Durability::EverySecond),
+        unfinished_max: number(const { index_of("saga-unfinished-max") }) as usize,
+        succeed_keep_ms: number(const { index_of("saga-keep-seconds") }) * 1000,
+        failed_keep_ms: number(const { index_of("saga-keep-failed-seconds") }) * 1000,
+        finished_max: number(const { index_of("saga-keep-max") }) as usize,
+        finished_bytes_max: number(const { index_of("saga-keep-bytes") }),
+    }
+}
+
+/// Starts the coordinator if the options ask for it.
+pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String> {
+    let options = &shared.options;
+    if !options.is_on(const { index_of("saga") }) {
+        return Ok(None);
+    }
+    let folder = PathBuf::from(options.text(const { index_of("dir") })).join("sagas");
+    let coordinator = Arc::new(Coordinator::new(settings(options)));
+    let mut records = 0u64;
+    let log = Log::open(Arc::new(RealDisk), &folder, Default::default(), &mut |at, record| {
+        records += 1;
+        coordinator.replay(at, record);
+    });
+    let log: Arc<dyn Journal> = Arc::new(log.map_err(|error| format!("sagas: {error}"))?);
+    let clock = Arc::new(Clock::new(seed));
+    let hosts = options.text(const { index_of("saga-branch-hosts") });
+    let guard = Guard { allowed: hosts.split_whitespace().map(str::to_string).collect() };
+    let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard));
+    let calls = Arc::clone(&caller);
+    coordinator.start(Arc::clone(&log), calls, clock.moment());
+    let unfinished = coordinator.unfinished_count();
+    tracing::info!("sagas: {records} records read, {unfinished} transactions to go on with");
+    Ok(Some(Running { coordinator, caller, clock, log }))
+}
+
+impl Running {
+    /// Its door.
+    pub fn door(&self, options: &Options) -> Saga {
+        Saga {
+            coordinator: Arc::clone(&self.coordinator),
+            caller: Arc::clone(&self.caller),
+            clock: Arc::clone(&self.clock),
+            api_key: options.text(const { index_of("saga-api-key") }),
+            version: VERSION,
+        }
+    }
+
+    /// Makes everything that was recorded safe.
+    pub fn stop(&self) {
+        let (sender, receiver) = mpsc::channel();
+        let done = move |is_safe| {
+            // The server may have given up waiting.
+            let _ = sender.send(is_safe);
+        };
+        self.log.when_safe(self.log.end(), Box::new(done));
+        if receiver.recv_timeout(LAST_SYNC) != Ok(true) {
+            tracing::warn!("sagas: the end of the log may not be on the disk");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Sagas over HTTP: dtm's API under `/api`, so that dtm's clients work unchanged, and our own
+//! under `/v1/sagas`.
+//!
+//! With an API key set, every route asks for it: `authorization: Bearer KEY` or `x-api-key: KEY`.
+
+mod caller;
+mod dtm;
+mod metrics;
+mod native;
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use axum::response::Response;
+use services::saga::coordinator::{Coordinator, Done, Error, Report};
+use services::saga::policy::Moment;
+use tokio::sync::oneshot;
+
+use crate::problem::{problem, with_type};
+
+pub use caller::{Clock, Guard, HttpCaller};
+
+/// Largest body, in bytes.
+const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// The coordinator and what belongs to its door.
+pub struct Saga {
+    /// The coordinator; started.
+    pub coordinator: Arc<Coordinator>,
+    /// Makes its calls.
+    pub caller: Arc<HttpCaller>,
+    /// Its time.
+    pub clock: Arc<Clock>,
+    /// What clients have to show; empty = nothing.
+    pub api_key: String,
+    /// The server's version, as dtm's `version` tells it.
+    pub version: &'static str,
+}
+
+impl Saga {
+    /// Begins to work in the runtime that this is called in.
+    pub(crate) fn attach(&self) {
+        let handle = tokio::runtime::Handle::current();
+        self.caller.attach(handle, Arc::clone(&self.coordinator));
+    }
+
+    /// Answers a request if it is for one of the routes; else gives it back.
+    pub(crate) async fn answer(&self, request: Request) -> Result<Response, Request> {
+        let path = request.uri().path();
+        let is_dtm = path.starts_with("/api/");
+        if !is_dtm && !path.starts_with("/v1/sagas") && path != "/v1/dead-letters" {
+            return Err(request);
+        }
+        if !self.admits(request.headers()) {
+            let mut response = problem(StatusCode::UNAUTHORIZED, "An API key is needed.");
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+            return Ok(response);
+        }
+        let (parts, body) = request.into_parts();
+        let Ok(body) = axum::body::to_bytes(body, BODY_BYTES_MAX).await else {
+            let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
+            return Ok(problem(StatusCode::PAYLOAD_TOO_LARGE, &why));
+        };
+        Ok(match is_dtm {
+            true => self.dtm(&parts, body).await,
+            false => self.native(&parts, body).await,
+        })
+    }
+
+    fn admits(&self, headers: &HeaderMap) -> bool {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let bearer = text("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        let shown = bearer.or(text("x-api-key")).unwrap_or("");
+        let (shown, wanted) = (shown.as_bytes(), self.api_key.as_bytes());
+        // As long for a wrong key as for a right one.
+        let pairs = wanted.iter().zip(shown.iter().chain(std::iter::repeat(&0)));
+        let difference = pairs.fold(0, |difference, (a, b)| difference | (a ^ b));
+        wanted.is_empty() || shown.len() == wanted.len() && difference == 0
+    }
+
+    fn moment(&self) -> Moment {
+        self.clock.moment()
+    }
+
+    /// All metrics of sagas, in Prometheus's text format.
+    pub fn metrics(&self) -> String {
+        metrics::page(&self.coordinator)
+    }
+}
+
+/// Waits for something that the coordinator answers, from another thread or at once.
+async fn wait(ask: impl FnOnce(Done)) -> Result<Report, Error> {
+    let (sender, receiver) = oneshot::channel();
+    ask(Box::new(move |result| {
+        // If nobody waits any more, the client has gone.
+        let _ = sender.send(result);
+    }));
+    receiver.await.unwrap_or(Err(Error::Log))
+}
+
+fn json(status: StatusCode, body: String) -> Response {
+    with_type(status, "application/json; charset=utf-8", body)
+}
+
+/// A body as JSON; empty is an empty object.
+fn parsed<T: serde::de::DeserializeOwned>(body: &Bytes) -> Result<T, String> {
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|error| format!("the request: {error}"))
+}
+
+/// A value of the query; "" if it is not there.
+fn query(parts: &Parts, name: &str) -> String {
+    crate::query::value(parts.uri.query(), name).unwrap_or_default()
+}
