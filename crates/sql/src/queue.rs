@@ -24,7 +24,7 @@ use crate::reply::Fields;
 use crate::run::Place;
 use crate::serve::{error_of, fill_stream, image_record, log_records, record_of};
 use crate::settings::settings;
-use crate::{frozen, image, statistics};
+use crate::{frozen, image, live, statistics};
 
 /// One command that waits.
 pub struct Order {
@@ -187,7 +187,7 @@ fn perform_order(
             statistics::add(plan.count, 1, 0);
             Ok((piece, record))
         }
-        Err(failure @ (Failure::TooLong | Failure::GroupLost)) => Err(failure),
+        Err(failure @ (Failure::TooLong | Failure::GroupLost | Failure::NeedsKeys)) => Err(failure),
         Err(failure) => {
             statistics::add(plan.count, 0, 1);
             out.error(error_of(failure, plan.dialect).message());
@@ -204,6 +204,7 @@ fn run_together(
     records: &mut Vec<Record>,
 ) -> Option<Vec<Ran>> {
     lease.begin_group().ok()?;
+    live::forget();
     let mut all = Vec::with_capacity(jobs.len());
     for (job, images) in jobs.iter().zip(images) {
         let mut ran = Ran::default();
@@ -239,13 +240,42 @@ fn end_group(lease: &mut Lease, wrote: bool) -> Result<(), Failure> {
     Ok(lease.commit_group()?)
 }
 
+/// Each round of copying keys knows at least one table more.
+const ROUNDS_MAX: usize = 64;
+
+/// Copies the keys that a statement asked for, with all shards locked for the moment.
+fn copy_keys(job: &Job) -> Result<(), String> {
+    let mut copied = Ok(());
+    job.background.turn(&mut |turn| {
+        copied = turn.with_all_keys(job.client.db, |keys| live::copy(keys));
+    });
+    copied
+}
+
 /// Runs a job's commands one by one.
 fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
     let place = Place::Thread(settings().timeout_ms());
     let mut ran = Ran::default();
     for (order, image) in job.orders.iter().zip(images) {
         let resp3 = job.client.resp3;
-        match perform_order(lease, order, image.as_deref(), resp3, place) {
+        live::forget();
+        let mut result = perform_order(lease, order, image.as_deref(), resp3, place);
+        for _ in 0..ROUNDS_MAX {
+            if !matches!(result, Err(Failure::NeedsKeys)) {
+                break;
+            }
+            // Nobody who holds the connection may wait for keys.
+            let database = Arc::clone(&lease.database);
+            lease.end();
+            let copied = copy_keys(job);
+            *lease = database.lease();
+            result = match copied {
+                Ok(()) => perform_order(lease, order, image.as_deref(), resp3, place),
+                Err(text) => Err(Failure::Refused(text)),
+            };
+        }
+        live::forget();
+        match result {
             Ok((piece, record)) => {
                 ran.pieces.push(piece);
                 ran.wrote |= record.is_some();
