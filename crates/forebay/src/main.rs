@@ -8,6 +8,7 @@ mod metrics;
 mod pages;
 mod quota;
 mod saga;
+mod saga_commands;
 mod serve;
 mod serve_help;
 mod systemd;
@@ -67,7 +68,7 @@ enum Command {
 
 /// A command's words as the table has them, for the hints of `forebay cli`.
 fn usage_of(name: &str) -> Option<String> {
-    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
+    let families = serve::families();
     let mut rows = families.iter().flat_map(|family| family.commands);
     rows.find(|row| row.name.eq_ignore_ascii_case(name)).map(|row| row.usage.to_string())
 }

@@ -127,7 +127,7 @@ pub fn manual(program: Command) -> ExitCode {
 
 /// docs/commands.md.
 pub fn commands() -> String {
-    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
+    let families = crate::serve::families();
     commands::introspect::markdown(&commands::registry::Registry::new(&families))
 }
 

@@ -17,7 +17,7 @@ use server::sys;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::{log, metrics, quota, saga, serve_help, systemd};
+use crate::{log, metrics, quota, saga, saga_commands, serve_help, systemd};
 
 /// Under which name the program was called: some answers differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,12 @@ fn version(name: Name) -> String {
     }
 }
 
+/// Every family of commands that the binary has.
+pub fn families() -> Vec<commands::command::Family> {
+    let own = [saga_commands::FAMILY];
+    [commands::FAMILIES, script::FAMILIES, &server::families(), &own].concat()
+}
+
 fn serve(configuration: Configuration) -> Result<(), String> {
     let options = &configuration.options;
     if options.is_on(const { index_of("daemonize") }) {
@@ -103,7 +109,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
-    let families = [commands::FAMILIES, script::FAMILIES, &server::families()].concat();
+    let families = families();
     let disk = Arc::new(persist::disk::RealDisk);
     let running = server::start::start(configuration, &families, disk, random_bits())
         .map_err(|error| sys::error_text(&error))?;
