@@ -9,6 +9,7 @@ mod metrics;
 mod pages;
 mod quota;
 mod saga;
+mod saga_commands;
 mod serve;
 mod serve_help;
 mod systemd;

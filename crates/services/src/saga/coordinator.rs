@@ -42,6 +42,8 @@ const SHARDS_COUNT: usize = 16;
 /// Due transactions that one call of [`Coordinator::run_due`] goes on with.
 const DUE_AT_ONCE: usize = 256;
 
+/// Clients that may wait for one transaction's end.
+const WATCHERS_MAX: usize = 10_000;
 /// When a call is tried again that could not leave because of the log, in ms.
 const PUT_OFF_MS: u64 = 1000;
 
@@ -158,6 +160,8 @@ fn count(counter: &AtomicU64) {
 pub(super) struct Live {
     pub(super) t: Transaction,
     waiters: Vec<Done>,
+    /// Who waits for the end, not just for the round's.
+    watchers: Vec<Done>,
     recorded_branches: usize,
     scheduled_ms: u64,
     /// The position after its last record in the log; 0 = that is on the disk.
@@ -167,8 +171,8 @@ pub(super) struct Live {
 
 impl Live {
     fn new(t: Transaction, entry: Entry) -> Live {
-        let waiters = Vec::new();
-        Live { t, waiters, recorded_branches: 0, scheduled_ms: 0, recorded: 0, entry }
+        let (waiters, watchers) = (Vec::new(), Vec::new());
+        Live { t, waiters, watchers, recorded_branches: 0, scheduled_ms: 0, recorded: 0, entry }
     }
 }
 
@@ -343,6 +347,22 @@ impl Coordinator {
         }
     }
 
+    /// Calls `done` when the transaction of a gid is finished; at once if it is.
+    pub fn when_finished(&self, gid: &str, done: Done) {
+        let (_, mut shard) = self.shard_of_gid(gid);
+        let id = shard.by_gid.get(gid).copied();
+        let known = match id.and_then(|id| shard.slots.get_mut(&id)) {
+            Some(Slot::Live(live)) if live.watchers.len() >= WATCHERS_MAX => {
+                Err(Error::Full(format!("{WATCHERS_MAX} clients wait for it already")))
+            }
+            Some(Slot::Live(live)) => return live.watchers.push(done),
+            Some(slot) => whole(slot).map(|t| report(&t)).ok_or(Error::NotFound),
+            None => Err(Error::NotFound),
+        };
+        drop(shard);
+        done(known);
+    }
+
     /// Registers branches with a prepared transaction.
     pub fn register(
         self: &Arc<Self>,
@@ -449,11 +469,11 @@ impl Coordinator {
             Some(done) => effects.answers.push((done, report(&live.t))),
             None => {}
         }
-        if is_round_over {
-            for waiter in std::mem::take(&mut live.waiters) {
-                effects.answers.push((waiter, report(&live.t)));
-            }
+        let mut over = if is_round_over { std::mem::take(&mut live.waiters) } else { Vec::new() };
+        if live.t.status.is_final() {
+            over.append(&mut live.watchers);
         }
+        effects.answers.extend(over.into_iter().map(|waiter| (waiter, report(&live.t))));
         if live.t.status.is_final() {
             let bytes = codec::snapshot(&live.t);
             self.finished(&live.t, bytes.len());
