@@ -247,7 +247,7 @@ const ROUNDS_MAX: usize = 64;
 fn copy_keys(job: &Job) -> Result<(), String> {
     let mut copied = Ok(());
     job.background.turn(&mut |turn| {
-        copied = turn.with_all_keys(job.client.db, |keys| live::copy(keys));
+        copied = turn.with_all_keys(job.client.db, live::copy);
     });
     copied
 }
