@@ -6,7 +6,9 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use commands::command::{ADMIN, BLOCKING, Command, FAST, Family, Group, NO_SCRIPT, READONLY, WRITE};
+use commands::command::{
+    ADMIN, BLOCKING, Command, FAST, Family, Group, NO_SCRIPT, READONLY, WRITE,
+};
 use commands::context::{Block, Blocked, Context, Deliver, Wake};
 use commands::error::Error;
 use forebay_http::saga::Clock;

@@ -184,8 +184,7 @@ impl Saga {
             }
         };
         let waits = request.wait_result;
-        let result =
-            wait(|done| self.coordinator.with(&gid, waits, moment, done, undo)).await;
+        let result = wait(|done| self.coordinator.with(&gid, waits, moment, done, undo)).await;
         match result {
             Ok(report) if waits && !report.status.is_final() => trouble(&report),
             result => result.into(),
@@ -237,9 +236,7 @@ impl Saga {
         let (topic, url) = (query(parts, "topic"), query(parts, "url"));
         match name {
             "version" => Outcome::Value(json!({ "version": self.version })),
-            "newGid" => {
-                Outcome::Value(json!({ "gid": self.new_gid(), "dtm_result": "SUCCESS" }))
-            }
+            "newGid" => Outcome::Value(json!({ "gid": self.new_gid(), "dtm_result": "SUCCESS" })),
             "query" => self.query(&query(parts, "gid")),
             "all" => self.all(parts).into(),
             "resetCronTime" => self.reset(parts).into(),
@@ -248,15 +245,16 @@ impl Saga {
                 self.topics(|topics| topics.subscribe(&topic, &url, &remark))
             }
             "unsubscribe" => self.topics(|topics| topics.unsubscribe(&topic, &url)),
-            "scanKV" => limit(parts).map(|limit| {
-                let (mut page, mut next) = (Vec::new(), String::new());
-                if matches!(query(parts, "cat").as_str(), "" | "topics") {
-                    let position = query(parts, "position");
-                    (page, next) = view::topics(&self.coordinator.topics(), &position, limit);
-                }
-                Outcome::Value(json!({ "kv": page, "next_position": next }))
-            })
-            .into(),
+            "scanKV" => limit(parts)
+                .map(|limit| {
+                    let (mut page, mut next) = (Vec::new(), String::new());
+                    if matches!(query(parts, "cat").as_str(), "" | "topics") {
+                        let position = query(parts, "position");
+                        (page, next) = view::topics(&self.coordinator.topics(), &position, limit);
+                    }
+                    Outcome::Value(json!({ "kv": page, "next_position": next }))
+                })
+                .into(),
             "queryKV" => {
                 let (category, key) = (query(parts, "cat"), query(parts, "key"));
                 let topics = self.coordinator.topics();
@@ -303,8 +301,8 @@ impl Saga {
         filter.status = status.as_deref().and_then(Status::of_word);
         filter.kind = kind.as_deref().and_then(Kind::of_word);
         // A word that is none matches nothing.
-        let is_known = status.is_some() == filter.status.is_some()
-            && kind.is_some() == filter.kind.is_some();
+        let is_known =
+            status.is_some() == filter.status.is_some() && kind.is_some() == filter.kind.is_some();
         let (found, next) = match is_known {
             true => self.coordinator.list(&filter, limit(parts)?),
             false => (Vec::new(), None),

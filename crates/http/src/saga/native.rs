@@ -118,9 +118,7 @@ impl Saga {
             (method, rest) => match rest.strip_prefix('/') {
                 Some(gid) if *method == Method::GET => self.show(&crate::query::decode(gid)),
                 Some(rest) if *method == Method::POST => match rest.rsplit_once(':') {
-                    Some((gid, verb)) => {
-                        self.verb(&crate::query::decode(gid), verb, &body).await
-                    }
+                    Some((gid, verb)) => self.verb(&crate::query::decode(gid), verb, &body).await,
                     None => bad("a verb follows the gid: /v1/sagas/{gid}:retry"),
                 },
                 _ => problem(StatusCode::NOT_FOUND, "There is nothing here."),
@@ -141,7 +139,8 @@ impl Saga {
         let own = asked.gid.clone().or(header("idempotency-key"));
         let gid = own.unwrap_or_else(|| self.new_gid());
         let request = own_request(&asked, &gid);
-        let built = request.transaction(Status::Submitted, &self.coordinator.topics(), moment.now_ms);
+        let built =
+            request.transaction(Status::Submitted, &self.coordinator.topics(), moment.now_ms);
         let mut t = match built {
             Ok(t) => t,
             Err(text) => return bad(&text),
@@ -158,7 +157,8 @@ impl Saga {
         match (result, shown) {
             // Finished already: the same request again gets the same answer.
             (Ok(_) | Err(Error::Refused(_)), Some(t)) => {
-                let status = if asked.wait || is_known { StatusCode::OK } else { StatusCode::CREATED };
+                let status =
+                    if asked.wait || is_known { StatusCode::OK } else { StatusCode::CREATED };
                 let shown = view::detail(&t, &self.coordinator.settings.rules);
                 json_response(status, shown.to_string())
             }

@@ -69,10 +69,7 @@ pub fn plan(kind: Kind, custom_data: &str, steps_count: usize) -> Result<Plan, S
     Ok(plan)
 }
 
-fn orders(
-    orders: BTreeMap<String, Vec<u16>>,
-    steps_count: usize,
-) -> Result<Vec<Vec<u16>>, String> {
+fn orders(orders: BTreeMap<String, Vec<u16>>, steps_count: usize) -> Result<Vec<Vec<u16>>, String> {
     if orders.is_empty() {
         return Ok(Vec::new());
     }

@@ -32,8 +32,7 @@ impl Coordinator {
         if let Some(journal) = self.journal.get() {
             let segments = journal.segments();
             let length = journal.end() - segments.first().copied().unwrap_or(0);
-            let alive =
-                self.index().finished_bytes + self.unfinished_count() * UNFINISHED_BYTES;
+            let alive = self.index().finished_bytes + self.unfinished_count() * UNFINISHED_BYTES;
             if segments.len() > 1 && length > LOG_WASTE * alive + LOG_BYTES_SPARE {
                 self.compact(segments[1], compacting);
             }

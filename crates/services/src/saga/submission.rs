@@ -271,9 +271,7 @@ mod tests {
 
     #[test]
     fn old_clients_put_the_payload_into_the_step() {
-        let t = built(
-            r#"{"gid":"g","trans_type":"saga","steps":[{"action":"a","data":"old"}]}"#,
-        );
+        let t = built(r#"{"gid":"g","trans_type":"saga","steps":[{"action":"a","data":"old"}]}"#);
         assert_eq!(&*t.unwrap().branches[1].payload, b"old");
     }
 

@@ -274,7 +274,8 @@ mod tests {
         let mut transaction = Transaction::new("g", Kind::Saga, Status::Submitted, 1);
         for at_ms in 0..100 {
             let verdict = Verdict::Unknown;
-            let attempt = Attempt { branch: 0, at_ms, took_ms: 0, code: 0, verdict, note: "".into() };
+            let attempt =
+                Attempt { branch: 0, at_ms, took_ms: 0, code: 0, verdict, note: "".into() };
             transaction.keep_attempt(attempt);
         }
         assert_eq!(transaction.attempts.len(), ATTEMPTS_KEPT_MAX);

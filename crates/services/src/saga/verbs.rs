@@ -3,7 +3,7 @@
 //!
 //! | verb | does |
 //! |---|---|
-//! | retry | every waiting attempt is due now; a dead letter lives again with its attempts forgotten |
+//! | retry | every waiting attempt is due now; a dead letter's attempts are forgotten |
 //! | skip | the branch is left out: neither done nor ever undone |
 //! | force | the branch counts as done |
 //! | compensate | a saga that is carried out is undone |
@@ -15,7 +15,7 @@
 
 use super::machine::{self, Refusal};
 use super::policy::Moment;
-use super::transaction::{Attempt, QUERY, Tries, Transaction, note};
+use super::transaction::{Attempt, QUERY, Transaction, Tries, note};
 use super::words::{BranchStatus, Hold, Kind, Op, Status, Verdict};
 
 /// An operator's verb.

@@ -40,8 +40,12 @@ fn options(t: &Transaction) -> Map<String, Value> {
     put(&mut fields, "timeout_to_fail", t.options.timeout_to_fail_s);
     put(&mut fields, "request_timeout", t.options.request_timeout_s);
     put(&mut fields, "retry_interval", t.options.retry_interval_s);
-    let headers: Map<String, Value> =
-        t.options.headers.iter().map(|(name, value)| (name.to_string(), (**value).into())).collect();
+    let headers: Map<String, Value> = t
+        .options
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), (**value).into()))
+        .collect();
     put(&mut fields, "branch_headers", headers);
     fields.insert("concurrent".into(), t.options.concurrent.into());
     put(&mut fields, "retry_limit", t.options.retry_limit);

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use persist::journal::{Journal, MemoryLog};
 
-use super::coordinator::{Coordinator, Error, Report, Settings};
-use super::index::Filter;
-use super::machine::Answer;
-use super::outgoing::{Answered, Caller, Outgoing};
-use super::policy::Moment;
-use super::transaction::Transaction;
-use super::verbs::Verb;
-use super::words::{Hold, Kind, Status, Verdict};
+use services::saga::coordinator::{Coordinator, Error, Report, Settings};
+use services::saga::index::Filter;
+use services::saga::machine::Answer;
+use services::saga::outgoing::{Answered, Caller, Outgoing};
+use services::saga::policy::Moment;
+use services::saga::transaction::Transaction;
+use services::saga::verbs::Verb;
+use services::saga::words::{Hold, Kind, Status, Verdict};
 
 #[derive(Default)]
 struct Participants(Mutex<Vec<(Outgoing, Answered)>>);
@@ -42,7 +42,8 @@ impl Bench {
     fn new(settings: Settings, records: &[Vec<u8>]) -> Bench {
         let coordinator = Arc::new(Coordinator::new(settings));
         records.iter().for_each(|record| coordinator.replay(0, record));
-        let (log, participants) = (Arc::new(MemoryLog::default()), Arc::new(Participants::default()));
+        let (log, participants) =
+            (Arc::new(MemoryLog::default()), Arc::new(Participants::default()));
         for record in records {
             log.append(record);
         }
@@ -146,7 +147,10 @@ fn another_saga_under_the_same_gid_is_told_so() {
     let _outcome = bench.submit(saga("g", "http://a/"), false);
     let other = bench.submit(saga("g", "http://b/"), false).recv().unwrap();
     assert_eq!(other, Err(Error::Different));
-    assert_eq!(bench.submit(saga("g", "http://a/"), false).recv().unwrap().unwrap().reason, "".into());
+    assert_eq!(
+        bench.submit(saga("g", "http://a/"), false).recv().unwrap().unwrap().reason,
+        "".into()
+    );
     assert_eq!(bench.coordinator.unfinished_count(), 1);
 }
 
