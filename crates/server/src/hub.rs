@@ -333,9 +333,11 @@ impl Hub {
         max > 0 && sys::used_memory() > max
     }
 
-    fn feed_monitors(&mut self, session: &Session, args: Args<'_>) {
+    /// Shows a command to all that watch; one of a script comes from `lua`, as Redis has it.
+    fn feed_monitors(&mut self, session: &Session, args: Args<'_>, is_script: bool) {
         let client = self.peer.as_ref().map(|peer| Arc::clone(&peer.client));
         let addr = match &client {
+            _ if is_script => "lua".to_string(),
             Some(client) if client.is_unix => {
                 format!("unix:{}", client.addr.strip_suffix(":0").unwrap_or(&client.addr))
             }
@@ -566,8 +568,8 @@ impl Host for Hub {
             && !flags.has(ADMIN)
         {
             match without_passwords(entry, args) {
-                Some(shown) => self.feed_monitors(session, shown.args()),
-                None => self.feed_monitors(session, args),
+                Some(shown) => self.feed_monitors(session, shown.args(), false),
+                None => self.feed_monitors(session, args, false),
             }
         }
         self.started = Instant::now();
@@ -582,7 +584,7 @@ impl Host for Hub {
         if self.shared.monitor_count.load(Ordering::Relaxed) > 0
             && !entry.command.flags.has(SKIP_MONITOR)
         {
-            self.feed_monitors(session, args);
+            self.feed_monitors(session, args, true);
         }
         self.inside += 1;
         self.inside_started = self.inside.is_multiple_of(TIMED_INSIDE).then(Instant::now);
