@@ -103,13 +103,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
-    let hooks = server::scripting::Hooks {
-        counts: script_counts,
-        sources: script::libraries::sources,
-        load: script::functions::load_source,
-    };
-    // A second server in this process has the same ones.
-    let _ = server::scripting::HOOKS.set(hooks);
+    set_script_hooks();
     let families = crate::families::families();
     sql::register();
     let dir = options.text(const { index_of("dir") });
@@ -150,6 +144,16 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     }
     tracing::info!("Forebay is now ready to exit, bye bye...");
     Ok(())
+}
+
+fn set_script_hooks() {
+    let hooks = server::scripting::Hooks {
+        counts: script_counts,
+        sources: script::libraries::sources,
+        load: script::functions::load_source,
+    };
+    // A second server in this process has the same ones.
+    let _ = server::scripting::HOOKS.set(hooks);
 }
 
 fn script_counts(registry: &commands::registry::Registry) -> server::scripting::Counts {
