@@ -171,10 +171,10 @@ unsafe impl VTabCursor for Cursor<'_> {
             Some(Copied::Int(number)) => context.set_result(number),
             Some(Copied::Real(number)) => context.set_result(number),
             Some(Copied::Bytes(bytes)) => match std::str::from_utf8(bytes) {
-                Ok(text) => context.set_result(&text),
-                Err(_) => context.set_result(&&bytes[..]),
+                Ok(text) => context.set_result(text),
+                Err(_) => context.set_result(&bytes[..]),
             },
-            Some(Copied::Null) | None => context.set_result(&rusqlite::types::Null),
+            Some(Copied::Null) | None => context.set_result(rusqlite::types::Null),
         }
     }
 
