@@ -18,6 +18,7 @@ use resp::{OwnedArgs, Writer};
 
 use crate::database::{Database, Held, Lease, Record, lock};
 use crate::error::Failure;
+use crate::lexer::{self, Verb};
 use crate::perform::{Outcome, perform};
 use crate::plan::{Action, Dialect, Plan, Row};
 use crate::reply::Fields;
@@ -228,16 +229,49 @@ fn run_together(
     Some(all)
 }
 
-/// Commits a group; a file remembers the last record that is in it.
-fn end_group(lease: &mut Lease, wrote: bool) -> Result<(), Failure> {
-    if wrote && lease.database.is_on_file() {
+/// Has a file remember the last record that is in it, as part of the open transaction.
+pub(crate) fn note_sequence(lease: &mut Lease) -> Result<(), Failure> {
+    if lease.database.is_on_file() {
         let sequence = lease.database.sequence.load(Ordering::Acquire);
-        if let Err(error) = image::store_sequence(lease, sequence) {
-            lease.rollback_group();
-            return Err(error.into());
-        }
+        image::store_sequence(lease, sequence)?;
+    }
+    Ok(())
+}
+
+/// Commits a group, with the number of its last record if it wrote.
+fn end_group(lease: &mut Lease, wrote: bool) -> Result<(), Failure> {
+    if wrote && let Err(failure) = note_sequence(lease) {
+        lease.rollback_group();
+        return Err(failure);
     }
     Ok(lease.commit_group()?)
+}
+
+/// Runs a command by itself; on file, in one transaction with the number of its record.
+fn perform_alone(
+    lease: &mut Lease,
+    order: &Order,
+    image: Option<&[u8]>,
+    resp3: bool,
+) -> Result<(Piece, Option<Record>), Failure> {
+    let place = Place::Thread(settings().timeout_ms());
+    let vacuums = order.args.args().iter().any(|word| lexer::verb(word) == Verb::Vacuum);
+    if !lease.database.is_on_file() || vacuums {
+        return perform_order(lease, order, image, resp3, place);
+    }
+    lease.begin_group()?;
+    match perform_order(lease, order, image, resp3, place) {
+        Ok((piece, record)) => {
+            if lease.in_group {
+                end_group(lease, record.is_some())?;
+            }
+            Ok((piece, record))
+        }
+        Err(failure) => {
+            lease.rollback_group();
+            Err(failure)
+        }
+    }
 }
 
 /// Each round of copying keys knows at least one table more.
@@ -254,12 +288,11 @@ fn copy_keys(job: &Job) -> Result<(), String> {
 
 /// Runs a job's commands one by one.
 fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
-    let place = Place::Thread(settings().timeout_ms());
     let mut ran = Ran::default();
     for (order, image) in job.orders.iter().zip(images) {
         let resp3 = job.client.resp3;
         live::forget();
-        let mut result = perform_order(lease, order, image.as_deref(), resp3, place);
+        let mut result = perform_alone(lease, order, image.as_deref(), resp3);
         for _ in 0..ROUNDS_MAX {
             if !matches!(result, Err(Failure::NeedsKeys)) {
                 break;
@@ -270,7 +303,7 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
             let copied = copy_keys(job);
             *lease = database.lease();
             result = match copied {
-                Ok(()) => perform_order(lease, order, image.as_deref(), resp3, place),
+                Ok(()) => perform_alone(lease, order, image.as_deref(), resp3),
                 Err(text) => Err(Failure::Refused(text)),
             };
         }
@@ -280,10 +313,6 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
                 ran.pieces.push(piece);
                 ran.wrote |= record.is_some();
                 if let Some(record) = record {
-                    if lease.database.is_on_file() {
-                        let sequence = lease.database.sequence.load(Ordering::Acquire);
-                        let _ = image::store_sequence(lease, sequence);
-                    }
                     lease.database.leave(record);
                 }
             }

@@ -401,7 +401,10 @@ impl Connection {
         }
         if self.in_group && self.handle.is_autocommit() {
             self.in_group = false;
-            return Failure::GroupLost;
+            // Alone in its transaction, it took nobody with it.
+            if !matches!(place, Place::Thread(_)) {
+                return Failure::GroupLost;
+            }
         }
         if is_interrupt(&failure) {
             return match self.budget.stopped() {

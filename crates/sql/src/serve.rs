@@ -468,6 +468,9 @@ impl Participant for Taken {
 
     fn end(mut self: Box<Self>, keep: bool) {
         if keep && self.lease.in_group {
+            if let Err(error) = queue::note_sequence(&mut self.lease) {
+                tracing::error!("a file does not know its last record: {error:?}");
+            }
             // What can be foreseen was looked at; what is left is a full disk.
             if let Err(error) = self.lease.commit_group() {
                 tracing::error!("a transaction's SQL could not be committed: {}", error.message);
