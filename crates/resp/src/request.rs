@@ -619,17 +619,6 @@ fn single_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]>
     }
 }
 
-/// Writes a command as clients send it: an array of bulk strings.
-pub fn write_request<'w>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'w [u8]>) {
-    write_head(out, b'*', words.len());
-    for word in words {
-        write_head(out, b'$', word.len());
-        out.reserve(word.len() + 2);
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
 /// A mark, a number, the end of the line. Most numbers have one or two digits.
 #[inline]
 fn write_head(out: &mut Vec<u8>, mark: u8, number: usize) {

@@ -91,7 +91,11 @@ fn saga(gid: &str, url: &str) -> Transaction {
 #[test]
 fn an_empty_saga_is_done_with_one_record() {
     let bench = Bench::new(Settings::default(), &[]);
-    let report = bench.submit(saga("g", ""), true).recv().expect("as the test set it up").expect("as the test set it up");
+    let report = bench
+        .submit(saga("g", ""), true)
+        .recv()
+        .expect("as the test set it up")
+        .expect("as the test set it up");
     assert_eq!(report.status, Status::Succeed);
     assert_eq!(bench.log.records().len(), 1);
     assert_eq!(bench.coordinator.get("g").expect("as the test set it up").status, Status::Succeed);
@@ -148,7 +152,12 @@ fn another_saga_under_the_same_gid_is_told_so() {
     let other = bench.submit(saga("g", "http://b/"), false).recv().expect("as the test set it up");
     assert_eq!(other, Err(Error::Different));
     assert_eq!(
-        bench.submit(saga("g", "http://a/"), false).recv().expect("as the test set it up").expect("as the test set it up").reason,
+        bench
+            .submit(saga("g", "http://a/"), false)
+            .recv()
+            .expect("as the test set it up")
+            .expect("as the test set it up")
+            .reason,
         "".into()
     );
     assert_eq!(bench.coordinator.unfinished_count(), 1);
@@ -162,7 +171,10 @@ fn a_dead_letter_waits_for_an_operator() {
     let outcome = bench.submit(saga("g", "http://a/"), true);
     bench.answer(Verdict::Unknown).expect("as the test set it up");
     let report = outcome.recv().expect("as the test set it up").expect("as the test set it up");
-    assert_eq!(report.trouble.expect("as the test set it up"), (Verdict::Unknown, "said so".into()));
+    assert_eq!(
+        report.trouble.expect("as the test set it up"),
+        (Verdict::Unknown, "said so".into())
+    );
     bench.coordinator.run_due(at(50_000));
     bench.answer(Verdict::Unknown).expect("as the test set it up");
     let filter = Filter { hold: Some(Hold::Dead), ..Filter::default() };
@@ -190,7 +202,11 @@ fn finished_ones_are_forgotten_by_age_and_count_but_never_open_ones() {
     let bench = Bench::new(settings, &[]);
     let _outcome = bench.submit(saga("open", "http://a/"), false);
     for gid in ["a", "b", "c"] {
-        bench.submit(saga(gid, ""), true).recv().expect("as the test set it up").expect("as the test set it up");
+        bench
+            .submit(saga(gid, ""), true)
+            .recv()
+            .expect("as the test set it up")
+            .expect("as the test set it up");
     }
     let compacting = Arc::new(AtomicBool::new(false));
     bench.coordinator.tidy(at(1001), &compacting);
@@ -204,7 +220,11 @@ fn finished_ones_are_forgotten_by_age_and_count_but_never_open_ones() {
 fn compacting_writes_everything_alive_again() {
     let bench = Bench::new(Settings::default(), &[]);
     let _outcome = bench.submit(saga("open", "http://a/"), false);
-    bench.submit(saga("done", ""), true).recv().expect("as the test set it up").expect("as the test set it up");
+    bench
+        .submit(saga("done", ""), true)
+        .recv()
+        .expect("as the test set it up")
+        .expect("as the test set it up");
     bench.answer(Verdict::Success).expect("as the test set it up");
     let before = bench.log.records().len();
     let compacting = Arc::new(AtomicBool::new(false));
@@ -212,7 +232,10 @@ fn compacting_writes_everything_alive_again() {
     assert!(!compacting.load(Ordering::Relaxed));
     let again = Bench::new(Settings::default(), &bench.log.records()[before..]);
     for gid in ["open", "done"] {
-        let (old, new) = (bench.coordinator.get(gid).expect("as the test set it up"), again.coordinator.get(gid).expect("as the test set it up"));
+        let (old, new) = (
+            bench.coordinator.get(gid).expect("as the test set it up"),
+            again.coordinator.get(gid).expect("as the test set it up"),
+        );
         assert_eq!((old.status, old.branches.len()), (new.status, new.branches.len()));
         let statuses = |t: &Transaction| t.branches.iter().map(|b| b.status).collect::<Vec<_>>();
         assert_eq!(statuses(&old), statuses(&new));
