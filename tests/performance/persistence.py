@@ -154,7 +154,8 @@ def save(options, arms, folder):
                 more = int(persistence_field(server, "rdb_last_cow_size"))
             else:
                 missed |= more > size / 10
-            print(f"save, {name}: {more / size:.1%} more memory, {size >> 20} MB in keys", flush=True)
+            told = f"{more / size:.1%} more memory, {size >> 20} MB in keys"
+            print(f"save, {name}: {told}", flush=True)
         finally:
             server.stop()
     return missed

@@ -619,23 +619,6 @@ fn single_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]>
     }
 }
 
-/// A mark, a number, the end of the line. Most numbers have one or two digits.
-#[inline]
-fn write_head(out: &mut Vec<u8>, mark: u8, number: usize) {
-    match number {
-        0..10 => out.extend_from_slice(&[mark, b'0' + number as u8, b'\r', b'\n']),
-        10..100 => {
-            let (tens, ones) = (number as u8 / 10, number as u8 % 10);
-            out.extend_from_slice(&[mark, b'0' + tens, b'0' + ones, b'\r', b'\n']);
-        }
-        _ => {
-            out.push(mark);
-            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
