@@ -93,7 +93,6 @@ fn run(command: Command) -> ExitCode {
         Command::Import(args) => transfer::import(&args),
         Command::Export(args) => transfer::export(&args),
         Command::Check(args) => check::run(args),
-        Command::Quota(args) => quota::run(args),
         Command::Config(args) => pages::config(args),
         Command::Completions { shell } => pages::completions(program(), shell),
         Command::Man => pages::manual(program()),
