@@ -20,7 +20,7 @@ struct Participants(Mutex<Vec<(Outgoing, Answered)>>);
 
 impl Caller for Participants {
     fn call(&self, outgoing: Outgoing, done: Answered) {
-        self.0.lock().expect("as the test set it up").push((outgoing, done));
+        self.0.lock().expect("no test panics with it").push((outgoing, done));
     }
 
     fn wake_at(&self, _: u64) {}
@@ -54,21 +54,21 @@ impl Bench {
 
     fn submit(&self, t: Transaction, wait: bool) -> Outcome {
         let (sender, receiver) = channel();
-        let done = Box::new(move |outcome| sender.send(outcome).expect("as the test set it up"));
+        let done = Box::new(move |outcome| sender.send(outcome).expect("awaited"));
         self.coordinator.submit(t, wait, at(1000), done);
         receiver
     }
 
     fn operate(&self, gid: &str, verb: Verb) -> Result<Report, Error> {
         let (sender, receiver) = channel();
-        let done = Box::new(move |outcome| sender.send(outcome).expect("as the test set it up"));
+        let done = Box::new(move |outcome| sender.send(outcome).expect("awaited"));
         self.coordinator.operate(gid, verb, None, "test", at(2000), done);
-        receiver.recv().expect("as the test set it up")
+        receiver.recv().expect("answered")
     }
 
     /// Answers the oldest call; gives its operation and branch.
     fn answer(&self, verdict: Verdict) -> Option<String> {
-        let mut calls = self.participants.0.lock().expect("as the test set it up");
+        let mut calls = self.participants.0.lock().expect("no test panics with it");
         if calls.is_empty() {
             return None;
         }
@@ -91,16 +91,12 @@ fn saga(gid: &str, url: &str) -> Transaction {
 #[test]
 fn an_empty_saga_is_done_with_one_record() {
     let bench = Bench::new(Settings::default(), &[]);
-    let report = bench
-        .submit(saga("g", ""), true)
-        .recv()
-        .expect("as the test set it up")
-        .expect("as the test set it up");
+    let report = bench.submit(saga("g", ""), true).recv().unwrap().unwrap();
     assert_eq!(report.status, Status::Succeed);
     assert_eq!(bench.log.records().len(), 1);
-    assert_eq!(bench.coordinator.get("g").expect("as the test set it up").status, Status::Succeed);
+    assert_eq!(bench.coordinator.get("g").unwrap().status, Status::Succeed);
     assert_eq!(bench.coordinator.unfinished_count(), 0);
-    let again = bench.submit(saga("g", ""), true).recv().expect("as the test set it up");
+    let again = bench.submit(saga("g", ""), true).recv().unwrap();
     assert!(matches!(again, Err(Error::Refused(_))), "{again:?}");
 }
 
@@ -108,15 +104,15 @@ fn an_empty_saga_is_done_with_one_record() {
 fn a_refused_step_is_undone_backwards_and_the_waiter_hears_why() {
     let bench = Bench::new(Settings::default(), &[]);
     let outcome = bench.submit(saga("g", "http://a/"), true);
-    assert_eq!(bench.answer(Verdict::Success).expect("as the test set it up"), "action 01");
-    assert_eq!(bench.answer(Verdict::Failure).expect("as the test set it up"), "action 02");
+    assert_eq!(bench.answer(Verdict::Success).unwrap(), "action 01");
+    assert_eq!(bench.answer(Verdict::Failure).unwrap(), "action 02");
     assert!(outcome.try_recv().is_err(), "still busy");
-    assert_eq!(bench.answer(Verdict::Success).expect("as the test set it up"), "compensate 02");
-    assert_eq!(bench.answer(Verdict::Success).expect("as the test set it up"), "compensate 01");
-    let report = outcome.recv().expect("as the test set it up").expect("as the test set it up");
+    assert_eq!(bench.answer(Verdict::Success).unwrap(), "compensate 02");
+    assert_eq!(bench.answer(Verdict::Success).unwrap(), "compensate 01");
+    let report = outcome.recv().unwrap().unwrap();
     assert_eq!(report.status, Status::Failed);
     assert_eq!(&*report.reason, "url:http://a/ return failed: said so FAILURE");
-    assert_eq!(bench.coordinator.get("g").expect("as the test set it up").attempts.len(), 4);
+    assert_eq!(bench.coordinator.get("g").unwrap().attempts.len(), 4);
 }
 
 #[test]
@@ -124,7 +120,7 @@ fn after_a_crash_at_any_record_the_saga_is_finished() {
     let bench = Bench::new(Settings::default(), &[]);
     let _outcome = bench.submit(saga("g", "http://a/"), true);
     for verdict in [Verdict::Success, Verdict::Failure, Verdict::Unknown] {
-        bench.answer(verdict).expect("as the test set it up");
+        bench.answer(verdict).unwrap();
     }
     let records = bench.log.records();
     assert!(records.len() >= 4);
@@ -137,11 +133,11 @@ fn after_a_crash_at_any_record_the_saga_is_finished() {
             bench.coordinator.run_due(at(now_ms));
             while bench.answer(Verdict::Success).is_some() {}
         }
-        let t = bench.coordinator.get("g").expect("as the test set it up");
+        let t = bench.coordinator.get("g").unwrap();
         assert!(t.status.is_final(), "after {length} records: {t:?}");
         assert_eq!(bench.coordinator.unfinished_count(), 0);
         let again = Bench::new(Settings::default(), &bench.log.records());
-        assert_eq!(again.coordinator.get("g").expect("as the test set it up").status, t.status);
+        assert_eq!(again.coordinator.get("g").unwrap().status, t.status);
     }
 }
 
@@ -149,15 +145,10 @@ fn after_a_crash_at_any_record_the_saga_is_finished() {
 fn another_saga_under_the_same_gid_is_told_so() {
     let bench = Bench::new(Settings::default(), &[]);
     let _outcome = bench.submit(saga("g", "http://a/"), false);
-    let other = bench.submit(saga("g", "http://b/"), false).recv().expect("as the test set it up");
+    let other = bench.submit(saga("g", "http://b/"), false).recv().unwrap();
     assert_eq!(other, Err(Error::Different));
     assert_eq!(
-        bench
-            .submit(saga("g", "http://a/"), false)
-            .recv()
-            .expect("as the test set it up")
-            .expect("as the test set it up")
-            .reason,
+        bench.submit(saga("g", "http://a/"), false).recv().unwrap().unwrap().reason,
         "".into()
     );
     assert_eq!(bench.coordinator.unfinished_count(), 1);
@@ -169,20 +160,17 @@ fn a_dead_letter_waits_for_an_operator() {
     settings.rules.tries_max = 2;
     let bench = Bench::new(settings, &[]);
     let outcome = bench.submit(saga("g", "http://a/"), true);
-    bench.answer(Verdict::Unknown).expect("as the test set it up");
-    let report = outcome.recv().expect("as the test set it up").expect("as the test set it up");
-    assert_eq!(
-        report.trouble.expect("as the test set it up"),
-        (Verdict::Unknown, "said so".into())
-    );
+    bench.answer(Verdict::Unknown).unwrap();
+    let report = outcome.recv().unwrap().unwrap();
+    assert_eq!(report.trouble.unwrap(), (Verdict::Unknown, "said so".into()));
     bench.coordinator.run_due(at(50_000));
-    bench.answer(Verdict::Unknown).expect("as the test set it up");
+    bench.answer(Verdict::Unknown).unwrap();
     let filter = Filter { hold: Some(Hold::Dead), ..Filter::default() };
     assert_eq!(bench.coordinator.list(&filter, 10).0.len(), 1);
     assert_eq!(bench.coordinator.run_due(at(1 << 40)), None);
-    assert_eq!(bench.operate("g", Verb::Force).expect("as the test set it up").hold, Hold::None);
-    assert_eq!(bench.answer(Verdict::Success).expect("as the test set it up"), "action 02");
-    assert_eq!(bench.coordinator.get("g").expect("as the test set it up").status, Status::Succeed);
+    assert_eq!(bench.operate("g", Verb::Force).unwrap().hold, Hold::None);
+    assert_eq!(bench.answer(Verdict::Success).unwrap(), "action 02");
+    assert_eq!(bench.coordinator.get("g").unwrap().status, Status::Succeed);
     assert!(bench.operate("g", Verb::Retry).is_err());
     assert_eq!(bench.operate("none", Verb::Retry), Err(Error::NotFound));
 }
@@ -192,7 +180,7 @@ fn too_many_unfinished_are_refused() {
     let settings = Settings { unfinished_max: 1, ..Settings::default() };
     let bench = Bench::new(settings, &[]);
     let _outcome = bench.submit(saga("a", "http://a/"), false);
-    let full = bench.submit(saga("b", "http://a/"), false).recv().expect("as the test set it up");
+    let full = bench.submit(saga("b", "http://a/"), false).recv().unwrap();
     assert!(matches!(full, Err(Error::Full(_))), "{full:?}");
 }
 
@@ -202,11 +190,7 @@ fn finished_ones_are_forgotten_by_age_and_count_but_never_open_ones() {
     let bench = Bench::new(settings, &[]);
     let _outcome = bench.submit(saga("open", "http://a/"), false);
     for gid in ["a", "b", "c"] {
-        bench
-            .submit(saga(gid, ""), true)
-            .recv()
-            .expect("as the test set it up")
-            .expect("as the test set it up");
+        bench.submit(saga(gid, ""), true).recv().unwrap().unwrap();
     }
     let compacting = Arc::new(AtomicBool::new(false));
     bench.coordinator.tidy(at(1001), &compacting);
@@ -220,22 +204,15 @@ fn finished_ones_are_forgotten_by_age_and_count_but_never_open_ones() {
 fn compacting_writes_everything_alive_again() {
     let bench = Bench::new(Settings::default(), &[]);
     let _outcome = bench.submit(saga("open", "http://a/"), false);
-    bench
-        .submit(saga("done", ""), true)
-        .recv()
-        .expect("as the test set it up")
-        .expect("as the test set it up");
-    bench.answer(Verdict::Success).expect("as the test set it up");
+    bench.submit(saga("done", ""), true).recv().unwrap().unwrap();
+    bench.answer(Verdict::Success).unwrap();
     let before = bench.log.records().len();
     let compacting = Arc::new(AtomicBool::new(false));
     bench.coordinator.compact(u64::MAX - 1, &compacting);
     assert!(!compacting.load(Ordering::Relaxed));
     let again = Bench::new(Settings::default(), &bench.log.records()[before..]);
     for gid in ["open", "done"] {
-        let (old, new) = (
-            bench.coordinator.get(gid).expect("as the test set it up"),
-            again.coordinator.get(gid).expect("as the test set it up"),
-        );
+        let (old, new) = (bench.coordinator.get(gid).unwrap(), again.coordinator.get(gid).unwrap());
         assert_eq!((old.status, old.branches.len()), (new.status, new.branches.len()));
         let statuses = |t: &Transaction| t.branches.iter().map(|b| b.status).collect::<Vec<_>>();
         assert_eq!(statuses(&old), statuses(&new));
