@@ -58,14 +58,18 @@ def make_certificates(folder):
 
 
 class Server:
-    """One running server. `options` are redis.conf options, name to value."""
+    """One running server. `options` are redis.conf options, name to value; `threads` is for
+    Forebay alone: redis-server has one."""
 
-    def __init__(self, binary=None, options=None, tls=False, password=None, unix_socket=False):
+    def __init__(self, binary=None, options=None, tls=False, password=None, unix_socket=False,
+                 threads=None):
         self.binary = shutil.which(binary or default_binary()) or ""
         if not self.binary:
             wanted = binary or default_binary()
             raise SystemExit(f"no server at {wanted}: build it, or say --server")
         self.extra_options = dict(options or {})
+        if threads and self.is_forebay:
+            self.extra_options["threads"] = threads
         self.password = password
         self.has_tls = tls
         self.has_unix_socket = unix_socket

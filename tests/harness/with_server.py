@@ -2,7 +2,7 @@
 """Runs one command with a server of its own beside it, and ends the server afterwards.
 
     tests/harness/with_server.py [--server PATH] [--tls] [--password WORD] [--unix]
-                                 [--option NAME=VALUE]... -- COMMAND [ARGUMENT]...
+                                 [--threads N] [--option NAME=VALUE]... -- COMMAND [ARGUMENT]...
 
 The command finds the server by FOREBAY_HOST, FOREBAY_PORT, FOREBAY_ADDRESS and, where asked for,
 FOREBAY_PASSWORD, FOREBAY_UNIX_SOCKET, FOREBAY_TLS_PORT, FOREBAY_TLS_NAME and FOREBAY_TLS_CA.
@@ -24,6 +24,7 @@ def main():
     parser.add_argument("--tls", action="store_true", help="also a TLS port, certificates made")
     parser.add_argument("--password", help="requirepass")
     parser.add_argument("--unix", action="store_true", help="also a unix socket")
+    parser.add_argument("--threads", type=int, help="Forebay's threads; redis-server has one")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
@@ -36,6 +37,7 @@ def main():
         arguments.server,
         options=dict(option.split("=", 1) for option in arguments.option),
         tls=arguments.tls, password=arguments.password, unix_socket=arguments.unix,
+        threads=arguments.threads,
     )
     try:
         server.start()

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use persist::journal::{Journal, MemoryLog};
 
-use super::coordinator::{Coordinator, Error, Report, Settings};
-use super::index::Filter;
-use super::machine::Answer;
-use super::outgoing::{Answered, Caller, Outgoing};
-use super::policy::Moment;
-use super::transaction::Transaction;
-use super::verbs::Verb;
-use super::words::{Hold, Kind, Status, Verdict};
+use services::saga::coordinator::{Coordinator, Error, Report, Settings};
+use services::saga::index::Filter;
+use services::saga::machine::Answer;
+use services::saga::outgoing::{Answered, Caller, Outgoing};
+use services::saga::policy::Moment;
+use services::saga::transaction::Transaction;
+use services::saga::verbs::Verb;
+use services::saga::words::{Hold, Kind, Status, Verdict};
 
 #[derive(Default)]
 struct Participants(Mutex<Vec<(Outgoing, Answered)>>);
