@@ -209,3 +209,12 @@ def test_a_script_does_not_block_itself(busy):
     assert client.eval("return redis.call('BZPOPMIN', 'none', 0)", 0) is None
     client.zadd("some", {"a": 1})
     assert client.eval("return redis.call('BZPOPMIN', KEYS[1], 0)", 1, "some") == ["some", "a", "1"]
+
+
+def test_scripts_and_info_tell_one_version(busy):
+    client = connect(busy)
+    version = client.info("server")["redis_version"]
+    major, minor, patch = map(int, version.split("."))
+    number = major << 16 | minor << 8 | patch
+    told = client.eval("return {redis.REDIS_VERSION, redis.REDIS_VERSION_NUM}", 0)
+    assert told == [version, number]
