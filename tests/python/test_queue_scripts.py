@@ -209,3 +209,25 @@ def test_a_script_does_not_block_itself(busy):
     assert client.eval("return redis.call('BZPOPMIN', 'none', 0)", 0) is None
     client.zadd("some", {"a": 1})
     assert client.eval("return redis.call('BZPOPMIN', KEYS[1], 0)", 1, "some") == ["some", "a", "1"]
+
+
+def test_scripts_and_info_tell_one_version(busy):
+    client = connect(busy)
+    version = client.info("server")["redis_version"]
+    major, minor, patch = map(int, version.split("."))
+    number = major << 16 | minor << 8 | patch
+    told = client.eval("return {redis.REDIS_VERSION, redis.REDIS_VERSION_NUM}", 0)
+    assert told == [version, number]
+
+
+def test_scripts_of_eval_make_room_and_info_counts_them(busy):
+    client = connect(busy)
+    client.script_flush()
+    before = client.info("stats")["evicted_scripts"]
+    kept = client.script_load("return 'kept'")
+    for number in range(600):
+        assert client.eval(f"return {number}", 0) == number
+    known = client.info("memory")["number_of_cached_scripts"]
+    assert known <= 501
+    assert client.info("stats")["evicted_scripts"] - before == 601 - known
+    assert client.evalsha(kept, 0) == "kept"

@@ -10,7 +10,6 @@
 //! waits until the walker has written some of it. The walker never waits for a lock.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,6 +27,7 @@ use super::Libraries;
 use super::encode::{Compression, Encoder};
 use super::reader::Use;
 use super::writer::{Header, Options, Writer, encode_entry};
+use crate::disk::{DataFile, Disk, Open};
 
 /// Bytes that may wait to be written before a thread that adds to them waits.
 pub const PENDING_BYTES_MAX: usize = 32 << 20;
@@ -286,23 +286,36 @@ impl Snapshot<'_> {
 
     /// Writes the snapshot to the file at `path`, by way of a temporary one beside it: at any
     /// moment there is a whole file under that name, the old or the new.
-    pub fn save(&self, path: &Path, sync: Sync, at_instant: impl FnOnce()) -> Result<(), Failed> {
+    pub fn save(
+        &self,
+        disk: &dyn Disk,
+        path: &Path,
+        sync: Sync,
+        at_instant: impl FnOnce(),
+    ) -> Result<(), Failed> {
         let temporary = temporary_beside(path);
-        let result = self.save_to(&temporary, sync, at_instant);
+        let result = self.save_to(disk, &temporary, sync, at_instant);
         let result = result.and_then(|()| {
-            std::fs::rename(&temporary, path)?;
+            disk.rename(&temporary, path)?;
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            Ok(File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?)
+            Ok(disk.sync_folder(folder.unwrap_or(Path::new(".")))?)
         });
         if result.is_err() {
-            let _ = std::fs::remove_file(&temporary);
+            let _ = disk.remove(&temporary);
         }
         result
     }
 
-    fn save_to(&self, path: &Path, sync: Sync, at_instant: impl FnOnce()) -> Result<(), Failed> {
-        let file = SyncingFile { file: File::create(path)?, sync, unsynced: 0 };
-        Ok(self.write(file, at_instant)?.file.sync_all()?)
+    fn save_to(
+        &self,
+        disk: &dyn Disk,
+        path: &Path,
+        sync: Sync,
+        at_instant: impl FnOnce(),
+    ) -> Result<(), Failed> {
+        let file = disk.open(path, Open::Create)?;
+        let file = SyncingFile { file, sync, written: 0, synced: 0 };
+        Ok(self.write(file, at_instant)?.file.sync()?)
     }
 }
 
@@ -321,24 +334,25 @@ pub enum Sync {
 }
 
 struct SyncingFile {
-    file: File,
+    file: Box<dyn DataFile>,
     sync: Sync,
-    unsynced: u64,
+    written: u64,
+    synced: u64,
 }
 
 impl Write for SyncingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.unsynced += written as u64;
-        if self.sync == Sync::Often && self.unsynced >= SYNC_BYTES {
-            self.file.sync_data()?;
-            self.unsynced = 0;
+        let count = self.file.write_at(bytes, self.written)?;
+        self.written += count as u64;
+        if self.sync == Sync::Often && self.written - self.synced >= SYNC_BYTES {
+            self.file.sync()?;
+            self.synced = self.written;
         }
-        Ok(written)
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        Ok(())
     }
 }
 

@@ -316,6 +316,7 @@ fn stats(page: &mut Page<'_>) {
     expire_lag(page, expired);
     page.field("evicted_keys", space.total(|tally| &tally.evicted));
     page.field("evicted_clients", page.total(|counts| &counts.evicted_clients));
+    page.field("evicted_scripts", crate::scripting::counts(shared).evicted);
     page.zeros(&["total_eviction_exceeded_time"]);
     page.zeros(&["current_eviction_exceeded_time"]);
     page.field("keyspace_hits", space.total(|tally| &tally.hits));

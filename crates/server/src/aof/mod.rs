@@ -71,7 +71,8 @@ struct State {
 pub struct Aof {
     /// What the keyspace writes to.
     pub log: Arc<Log>,
-    disk: Arc<dyn Disk>,
+    /// Where all data files are, snapshots among them.
+    pub disk: Arc<dyn Disk>,
     state: Mutex<State>,
     changed: Condvar,
     wants_on: AtomicBool,

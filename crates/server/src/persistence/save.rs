@@ -110,7 +110,8 @@ fn take(shared: &Shared) -> Result<(), Failed> {
     let is_often = shared.options.is_on(const { index_of("rdb-save-incremental-fsync") });
     let sync = if is_often { Sync::Often } else { Sync::Once };
     let mut changes = 0;
-    snapshot.save(&path(shared), sync, || changes = space.total(|tally| &tally.changes))?;
+    let at_instant = || changes = space.total(|tally| &tally.changes);
+    snapshot.save(&*shared.aof.disk, &path(shared), sync, at_instant)?;
     shared.persistence.changes_saved.store(changes, Ordering::Relaxed);
     Ok(())
 }

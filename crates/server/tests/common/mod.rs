@@ -26,6 +26,15 @@ impl Server {
 
     /// A server with more options, as name and value.
     pub fn with(threads: usize, more: &[(&str, &str)]) -> Server {
+        Server::on_disk(std::sync::Arc::new(persist::disk::RealDisk), threads, more)
+    }
+
+    /// A server on a disk of the test's own.
+    pub fn on_disk(
+        disk: std::sync::Arc<dyn persist::disk::Disk>,
+        threads: usize,
+        more: &[(&str, &str)],
+    ) -> Server {
         let configuration = Configuration::default();
         let options = &configuration.options;
         let port = free_port();
@@ -36,7 +45,6 @@ impl Server {
         }
         let families = [commands::FAMILIES, &forebay_server::families()].concat();
         // All servers of the process share the hash's seed.
-        let disk = std::sync::Arc::new(persist::disk::RealDisk);
         let running = start(configuration, &families, disk, || 0x1234_5678_9abc_def0).unwrap();
         Server { port, running: Some(running) }
     }
@@ -54,6 +62,7 @@ impl Server {
         std::array::from_fn(|_| {
             let mut client = self.client();
             // Connections go to the thread with the fewest: one that has answered is counted.
+            eventually("all is loaded", || !client.call("GET none").starts_with("-LOADING"));
             assert_eq!(client.call("PING"), "PONG");
             client
         })
