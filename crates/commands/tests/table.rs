@@ -101,6 +101,8 @@ fn keys_lie_within_the_words() {
                     assert!(from >= words && entry.arity < 0, "{name}: option from {from}");
                 }
                 Find::HalfAfter { from, .. } => assert!(from < words, "{name}"),
+                Find::Unless { at, from, .. } => assert!(at < words && from >= words, "{name}"),
+                Find::Rest { from, .. } => assert!(from >= words, "{name}: option from {from}"),
                 Find::Unknown => {}
             }
         }

@@ -424,6 +424,11 @@ fn is_secret(entry: &Entry, args: Args<'_>, index: usize) -> bool {
         "auth" => index > 0,
         "hello" => index > 2 && (is_auth(index - 1) || is_auth(index - 2)),
         "acl|setuser" => index > 2,
+        "migrate" => {
+            let is_auth2 = |at: usize| args.word(at).eq_ignore_ascii_case(b"AUTH2");
+            index > 6 && (is_auth(index - 1) || is_auth2(index - 1))
+                || index > 7 && is_auth2(index - 2)
+        }
         "config|set" if index > 2 && index % 2 == 1 => {
             let name = String::from_utf8_lossy(args.word(index - 1));
             Options::row(&name).is_some_and(|(_, row)| matches!(row.kind, Kind::Secret))
