@@ -39,11 +39,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The server that is meant if none is named.
 const LOCAL: &str = "127.0.0.1:6379";
 
-/// From where to where. A server is [user:password@]host:port or the path of its socket as
+/// From where to where. A server is `[user:password@]host:port` or the path of its socket as
 /// unix:PATH; anything else is a file.
 #[derive(clap::Args)]
 pub struct TransferArgs {
-    /// The RDB file, or the other server: redis://[user:password@]host:port
+    /// The RDB file, or the other server: `redis://[user:password@]host:port`
     place: String,
     /// The server that is filled (import) or read (export)
     #[arg(long, default_value = LOCAL)]
