@@ -10,7 +10,7 @@
 //! into the next. Otherwise the event loops write at the end of their turns, and the thread syncs
 //! once a second (`everysec`) or never (`no`); what comes while a sync is under way waits for it.
 //! Turns that follow each other closely share a write: a little waits until there is more, for
-//! [`GATHER_US`], or [`GATHER_MAX`] if no turn ends then and the thread has to see to it.
+//! `GATHER_US`, or `GATHER_MAX` if no turn ends then and the thread has to see to it.
 //!
 //! **Invariant:** `durable <= written <= appended`; a position counts as durable when a crash of
 //! the machine leaves everything before it.
