@@ -34,7 +34,15 @@ UNITS = (
 ).split()
 # In external mode the suite itself leaves out all of these.
 SPAWNED_UNITS = ["info", "limits", "pubsubshard", "querybuf"]
+# What files and dumps are about: always on servers that the suite starts, with DEBUG and saves.
+PERSISTENCE_UNITS = (
+    "unit/dump unit/aofrw integration/aof integration/aof-multi-part integration/aof-race "
+    "integration/rdb integration/corrupt-dump integration/corrupt-dump-fuzzer "
+    "integration/convert-ziplist-hash-on-load integration/convert-ziplist-zset-on-load "
+    "integration/convert-zipmap-hash-on-load integration/logging"
+).split()
 TAGS = "-slow -needs:debug -needs:repl -needs:save"
+PERSISTENCE_TAGS = "-slow -needs:repl"
 TAG_REASONS = {
     "slow": "slow tests are left out by the issue",
     "needs:debug": "needs DEBUG, left out by the issue",
@@ -114,6 +122,16 @@ def replace_link(link, target):
         link.symlink_to(pathlib.Path(target).resolve())
 
 
+def full_name(unit):
+    """The unit as the suite's own list has it."""
+    return unit if unit in PERSISTENCE_UNITS else f"unit/{unit}"
+
+
+def short_name(unit):
+    """As the lists above have it: without `unit/`, but where that is a unit of files."""
+    return unit if unit in PERSISTENCE_UNITS else unit.removeprefix("unit/")
+
+
 class UnitRun:
     """What one run of one unit printed, taken apart."""
 
@@ -164,9 +182,10 @@ class UnitRun:
 
 def run_once(unit, server, skips, is_spawned):
     """One process of the suite over one unit; everything it started is ended after."""
+    tags = PERSISTENCE_TAGS if unit in PERSISTENCE_UNITS else TAGS
     command = [
-        "tclsh", "tests/test_helper.tcl", "--tags", TAGS, "--clients", "1", "--durable",
-        "--timeout", str(HANG_SECONDS), "--single", f"unit/{unit}",
+        "tclsh", "tests/test_helper.tcl", "--tags", tags, "--clients", "1", "--durable",
+        "--timeout", str(HANG_SECONDS), "--single", full_name(unit),
         # Its own, beside other runs; low enough that the cluster's port, 10000 above, is one too.
         "--baseport", str(12000 + free_port() % 20000), "--portcount", "200",
     ]
@@ -210,7 +229,7 @@ def run_unit(unit, server, skip_list, options, is_spawned=False):
         if culprit is None:
             break
         culprits[culprit[0]] = culprit[1]
-    group = Group(f"unit/{unit}" + (" (spawned)" if is_spawned else ""))
+    group = Group(full_name(unit) + (" (spawned)" if is_spawned else ""))
     group.passed = len(run.passed)
     group.failures = [(name, said) for name, said in culprits.items()] + run.failures
     if not run.is_done:
@@ -245,12 +264,13 @@ def main():
     WORK.mkdir(exist_ok=True)
     get_source()
     skip_list = read_list(HERE / "tcl_skips.txt")
-    units = [unit.removeprefix("unit/") for unit in options.units] or UNITS
+    units = [short_name(unit) for unit in options.units] or [*UNITS, *PERSISTENCE_UNITS]
     groups = []
     for unit in units:
         with Server(options.server) as server:
             link_programs(server.binary)
-            groups.append(run_unit(unit, server, skip_list, options))
+            is_spawned = unit in PERSISTENCE_UNITS
+            groups.append(run_unit(unit, server, skip_list, options, is_spawned))
     for unit in SPAWNED_UNITS if options.spawn else []:
         groups.append(run_unit(unit, server, skip_list, options, is_spawned=True))
     report = Report(

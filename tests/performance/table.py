@@ -169,7 +169,7 @@ def benchmark(server, arguments, requests):
     spent = server.cpu_us() - before
     if "ERR" in done.stdout + done.stderr:
         raise SystemExit(f"{server.name}: {done.stdout} {done.stderr}")
-    last = done.stdout.strip().splitlines()[-1].replace('"', "").split(",")
+    last = done.stdout.strip().splitlines()[-1].replace('"', "").rsplit(",", 7)
     return spent / requests, float(last[1]), float(last[6])
 
 

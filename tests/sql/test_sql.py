@@ -238,3 +238,34 @@ def test_keys_and_rows_never_disagree():
             assert sum(moved) > 100
             server.start()
             check_accounts(connect(server))
+
+
+def test_live_keys_are_of_one_instant():
+    with Server(options={"threads": "2"}) as server:
+        client = connect(server)
+        execute(client, "REDISQL.CREATE_DB", "DB")
+        execute(client, "REDISQL.EXEC", "DB",
+                "CREATE VIRTUAL TABLE pair USING redis_string('pair:')")
+        client.mset({"pair:a": 0, "pair:b": 0})
+        stop = threading.Event()
+
+        def write():
+            own = redis.Redis(server.host, server.port)
+            number = 0
+            while not stop.is_set():
+                number += 1
+                own.mset({"pair:a": number, "pair:b": number})
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        for _ in range(200):
+            rows = execute(client, "REDISQL.EXEC", "DB",
+                           "select x.value, y.value from pair x join pair y on y.key = 'pair:b' "
+                           "where x.key = 'pair:a'")
+            assert rows[0][0] == rows[0][1], rows
+        stop.set()
+        thread.join()
+        with pytest.raises(redis.ResponseError):
+            pipe = client.pipeline(transaction=True)
+            pipe.execute_command("REDISQL.EXEC", "DB", "select * from pair")
+            pipe.execute()

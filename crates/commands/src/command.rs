@@ -113,6 +113,15 @@ pub enum Find {
     Unknown,
     /// As many keys as fit in half of what follows this word (STREAMS).
     HalfAfter { keyword: &'static str, from: usize },
+    /// The word at `at`, unless there is the option `keyword` (MIGRATE's one key).
+    Unless {
+        at: usize,
+        keyword: &'static str,
+        from: usize,
+        others: &'static [(&'static str, usize)],
+    },
+    /// All that follows the option `keyword` (KEYS in MIGRATE), found as in `Option`.
+    Rest { keyword: &'static str, from: usize, others: &'static [(&'static str, usize)] },
 }
 
 /// One group of keys and what is done to them.

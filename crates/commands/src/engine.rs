@@ -135,7 +135,8 @@ impl<'a> Turn<'a> {
         }
         let mut set = ShardSet::default();
         locks_of(entry, args, &mut set);
-        Locks::Set(set)
+        // One lock is handled at less cost than a set of one.
+        set.only().map_or(Locks::Set(set), Locks::One)
     }
 
     pub(crate) fn keys(&mut self, locks: &Locks) -> Keys<'a> {
@@ -267,11 +268,14 @@ impl<'a> Turn<'a> {
         input: &[u8],
         first: usize,
     ) -> usize {
-        if session.multi.is_some() || requests.len() - first < 2 || !self.host.allows_batch(session)
-        {
+        if session.multi.is_some() || requests.len() - first < 2 {
             return 0;
         }
         let core = self.core;
+        let Ok(head) = core.registry.find(requests.command(first, input)) else { return 0 };
+        if !head.batches || !self.host.allows_batch(session) {
+            return 0;
+        }
         let mut entries = [&core.registry.entries()[0]; BATCH];
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
@@ -279,10 +283,8 @@ impl<'a> Turn<'a> {
         let most = if core.space.runners() == 1 { BATCH } else { BATCH_SHARED };
         while count < most && first + count < requests.len() {
             let args = requests.command(first + count, input);
-            let Ok(entry) = core.registry.find(args) else { break };
-            if !entry.batches {
-                break;
-            }
+            let found = if count == 0 { Ok(head) } else { core.registry.find(args) };
+            let Some(entry) = found.ok().filter(|entry| entry.batches) else { break };
             entries[count] = entry;
             hashes[count] = hash(args.word(1));
             let shard = shard_of(hashes[count]);
@@ -596,6 +598,7 @@ fn commit(keys: &mut Keys<'_>, session: &mut Session, log: &mut Records) {
     }
     if !log.is_empty() {
         session.written = keys.space().commit(log.batch());
+        log.give_back();
     }
 }
 
@@ -608,7 +611,9 @@ fn announce(keys: &mut Keys<'_>, host: &mut dyn Host) {
 
 /// Records what a command that worked in `db` changed.
 fn log(cx: &mut Context<'_>, db: usize, args: Args<'_>, dirty: u64) {
-    log_expired(&mut cx.keys, &mut cx.log);
+    if !cx.keys.effects.expired.is_empty() {
+        log_expired(&mut cx.keys, &mut cx.log);
+    }
     let rewrites = cx.keys.effects.rewrites.take();
     if cx.keys.effects.dirty == dirty {
         return;

@@ -247,10 +247,14 @@ fn write_key_spec(out: &mut Writer, spec: &KeySpec) {
     write_words(out, spec.flags);
     out.text("begin_search");
     match spec.find {
-        Find::Range { first: index, .. } | Find::Count { at: index } => {
+        Find::Range { first: index, .. }
+        | Find::Count { at: index }
+        | Find::Unless { at: index, .. } => {
             write_search(out, "index", &[("index", index as i64)]);
         }
-        Find::After { keyword, from } | Find::HalfAfter { keyword, from } => {
+        Find::After { keyword, from }
+        | Find::HalfAfter { keyword, from }
+        | Find::Rest { keyword, from, .. } => {
             out.map(2);
             out.text("type");
             out.text("keyword");
@@ -277,7 +281,8 @@ fn write_key_spec(out: &mut Writer, spec: &KeySpec) {
         Find::Count { .. } => {
             write_search(out, "keynum", &[("keynumidx", 0), ("firstkey", 1), ("keystep", 1)]);
         }
-        Find::After { .. } => range(out, 0, 1, 0),
+        Find::After { .. } | Find::Unless { .. } => range(out, 0, 1, 0),
+        Find::Rest { .. } => range(out, -1, 1, 0),
         Find::HalfAfter { .. } => range(out, -1, 1, 2),
         Find::Option { .. } | Find::Unknown => write_search(out, "unknown", &[]),
     }

@@ -4,6 +4,8 @@
 //! records) is one unit in the log: MULTI and EXEC stand around it where it has more than one
 //! record, as in Redis (`server.c`, `propagatePendingCommands`).
 
+use std::cell::Cell;
+
 use keyspace::commit::LogBatch;
 use resp::write_request;
 
@@ -30,6 +32,14 @@ pub struct Mark {
     unit_records: usize,
 }
 
+/// The buffer that is kept for the next batch, in bytes at most.
+const SPARE_MAX: usize = 1 << 20;
+
+thread_local! {
+    /// This thread's buffer, empty: one batch after the other uses it.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 
@@ -54,6 +64,9 @@ impl Records {
         if self.bytes.is_empty() {
             self.first_db = db;
             self.db = db;
+            if self.bytes.capacity() == 0 {
+                self.bytes = SPARE.take();
+            }
         }
         if db != self.db {
             self.db = db;
@@ -93,6 +106,15 @@ impl Records {
         self.bytes.truncate(mark.bytes);
         (self.db, self.unit_start) = (mark.db, mark.unit_start);
         self.unit_records = mark.unit_records;
+    }
+
+    /// Gives the buffer back for this thread's next batch, once the log has it.
+    pub fn give_back(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if bytes.capacity() <= SPARE_MAX {
+            bytes.clear();
+            SPARE.set(bytes);
+        }
     }
 
     /// What has been collected, for the log.

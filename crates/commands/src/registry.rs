@@ -324,10 +324,34 @@ pub fn each_key(
                     (at + 1..at + 1 + count).for_each(|index| visit(index, spec));
                 }
             }
+            Find::Unless { at, keyword, from, others } => {
+                if place_of(args, keyword, from, others).is_none() && at < args.len() {
+                    visit(at, spec);
+                }
+            }
+            Find::Rest { keyword, from, others } => {
+                if let Some(at) = place_of(args, keyword, from, others) {
+                    (at + 1..args.len()).for_each(|index| visit(index, spec));
+                }
+            }
             Find::Unknown => {}
         }
     }
     Ok(())
+}
+
+/// Where an option stands, from `from` on; `others` take so many words of their own.
+fn place_of(args: Args<'_>, keyword: &str, from: usize, others: &[(&str, usize)]) -> Option<usize> {
+    let mut index = from;
+    while index < args.len() {
+        let word = args.word(index);
+        if is(word, keyword) {
+            return Some(index);
+        }
+        let own = others.iter().find(|(name, _)| is(word, name));
+        index += 1 + own.map_or(0, |(_, words)| *words);
+    }
+    None
 }
 
 /// Where the value of an option stands that may come anywhere from `from` on, the last one if it

@@ -5,6 +5,7 @@
 //! in the keys, in what takes part besides them, and in the log.
 
 use keyspace::hasher::hash;
+use keyspace::keys::Keys;
 use keyspace::keyspace::shard_of;
 use keyspace::raw::shards::ShardSet;
 use resp::{Args, OwnedArgs, Requests, Writer};
@@ -68,6 +69,13 @@ impl Turn<'_> {
         let deferred = finish(cx);
         self.after(session, out, deferred);
         count
+    }
+
+    /// Looks at a database of keys with every shard held for the moment.
+    pub fn with_all_keys<T>(&mut self, db: usize, look: impl FnOnce(&Keys<'_>) -> T) -> T {
+        let mut keys = self.keys(&Locks::Set(ShardSet::ALL));
+        keys.select(db);
+        look(&keys)
     }
 
     /// Runs something for a key in the client's place, with its shard locked, as a command would:

@@ -28,7 +28,7 @@ fn rows_say_everything() {
         let (row, name) = (&entry.command, &entry.full_name);
         assert!(
             row.name.bytes().all(|byte| byte.is_ascii_uppercase()
-                || b"_-".contains(&byte)
+                || b"_-.".contains(&byte)
                 || byte.is_ascii_digit()),
             "{name}"
         );
@@ -101,6 +101,8 @@ fn keys_lie_within_the_words() {
                     assert!(from >= words && entry.arity < 0, "{name}: option from {from}");
                 }
                 Find::HalfAfter { from, .. } => assert!(from < words, "{name}"),
+                Find::Unless { at, from, .. } => assert!(at < words && from >= words, "{name}"),
+                Find::Rest { from, .. } => assert!(from >= words, "{name}: option from {from}"),
                 Find::Unknown => {}
             }
         }

@@ -3,7 +3,8 @@
 
 use commands::command::Family;
 
-/// All of them, those of the server's own crate last: a row there replaces one of the same name.
+/// All of them, those of the server's own crate late: a row there replaces one of the same name.
 pub fn families() -> Vec<Family> {
-    [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families()].concat()
+    let sagas = [crate::saga_commands::FAMILY];
+    [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families(), &sagas].concat()
 }

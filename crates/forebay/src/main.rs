@@ -9,6 +9,7 @@ mod metrics;
 mod pages;
 mod quota;
 mod saga;
+mod saga_commands;
 mod serve;
 mod serve_help;
 mod systemd;
@@ -89,10 +90,10 @@ fn run(command: Command) -> ExitCode {
         Command::Serve => serve::run(&[], serve::Name::Forebay),
         Command::Cli(args) => cli::run(args, usage_of),
         Command::Bench(args) => bench::run(args),
+        Command::Quota(args) => quota::run(args),
         Command::Import(args) => transfer::import(&args),
         Command::Export(args) => transfer::export(&args),
         Command::Check(args) => check::run(args),
-        Command::Quota(args) => quota::run(args),
         Command::Config(args) => pages::config(args),
         Command::Completions { shell } => pages::completions(program(), shell),
         Command::Man => pages::manual(program()),

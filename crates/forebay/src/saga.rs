@@ -14,6 +14,8 @@ use services::saga::coordinator::{Coordinator, Settings};
 use services::saga::policy::Rules;
 use services::saga::words::Durability;
 
+use crate::saga_commands;
+
 /// How long the end of the server waits for the log.
 const LAST_SYNC: Duration = Duration::from_secs(5);
 
@@ -66,6 +68,7 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
     let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard));
     let calls = Arc::clone(&caller);
     coordinator.start(Arc::clone(&log), calls, clock.moment());
+    saga_commands::set(Arc::clone(&coordinator), Arc::clone(&clock));
     let unfinished = coordinator.unfinished_count();
     tracing::info!("sagas: {records} records read, {unfinished} transactions to go on with");
     Ok(Some(Running { coordinator, caller, clock, log }))

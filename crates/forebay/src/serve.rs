@@ -103,17 +103,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     let supervisor = systemd::Supervisor::find(options);
     let pidfile = options.text(const { index_of("pidfile") });
 
-    let hooks = server::scripting::Hooks {
-        counts: script_counts,
-        sources: script::libraries::sources,
-        load: script::functions::load_source,
-    };
-    // A second server in this process has the same ones.
-    let _ = server::scripting::HOOKS.set(hooks);
+    plug_in(options);
     let families = crate::families::families();
-    sql::register();
-    let dir = options.text(const { index_of("dir") });
-    sql::settings::settings().set_folder(std::path::Path::new(&dir));
     let disk = Arc::new(persist::disk::RealDisk);
     let running = server::start::start(configuration, &families, disk, random_bits())
         .map_err(|error| sys::error_text(&error))?;
@@ -150,6 +141,20 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     }
     tracing::info!("Forebay is now ready to exit, bye bye...");
     Ok(())
+}
+
+/// Tells the crates that bring families what they need of each other.
+fn plug_in(options: &server::options::Options) {
+    let hooks = server::scripting::Hooks {
+        counts: script_counts,
+        sources: script::libraries::sources,
+        load: script::functions::load_source,
+    };
+    // A second server in this process has the same ones.
+    let _ = server::scripting::HOOKS.set(hooks);
+    sql::register();
+    let dir = options.text(const { index_of("dir") });
+    sql::settings::settings().set_folder(std::path::Path::new(&dir));
 }
 
 fn script_counts(registry: &commands::registry::Registry) -> server::scripting::Counts {

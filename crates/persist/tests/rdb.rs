@@ -26,6 +26,9 @@ use proptest::prelude::*;
 
 type Words = Vec<Vec<u8>>;
 
+/// A group's name, and its pending entries with the number of their consumer.
+type GroupModel = (Vec<u8>, Vec<(u64, usize)>);
+
 /// A value as anybody would describe it.
 #[derive(Debug, Clone, PartialEq)]
 enum Model {
@@ -35,7 +38,7 @@ enum Model {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
     Zset(BTreeMap<Vec<u8>, f64>),
     /// Entries, each so many milliseconds after the one before; groups with what is pending.
-    Stream(Vec<(u64, Words)>, Vec<(Vec<u8>, Vec<(u64, usize)>)>),
+    Stream(Vec<(u64, Words)>, Vec<GroupModel>),
 }
 
 fn word() -> impl Strategy<Value = Vec<u8>> {
@@ -80,7 +83,7 @@ fn model() -> impl Strategy<Value = Model> {
     ]
 }
 
-fn build_stream(entries: &[(u64, Words)], groups: &[(Vec<u8>, Vec<(u64, usize)>)]) -> Stream {
+fn build_stream(entries: &[(u64, Words)], groups: &[GroupModel]) -> Stream {
     let mut stream = Stream::default();
     let mut ms = 0;
     for (step, words) in entries {

@@ -619,21 +619,6 @@ fn single_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]>
     }
 }
 
-/// Writes a command as clients send it: an array of bulk strings.
-pub fn write_request<'w>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'w [u8]>) {
-    let mut number = itoa::Buffer::new();
-    out.push(b'*');
-    out.extend_from_slice(number.format(words.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    for word in words {
-        out.push(b'$');
-        out.extend_from_slice(number.format(word.len()).as_bytes());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -57,6 +57,10 @@ pub struct Hub {
     pub random: Random,
     evictor: Evictor,
     pub(crate) started: Instant,
+    /// A pipeline's commands follow each other at once: the end of one is the start of the next,
+    /// which saves every other look at the clock.
+    in_pipeline: bool,
+    ended: Option<Instant>,
     /// Commands of scripts, and when the one that runs began if it is timed.
     inside: u64,
     inside_started: Option<Instant>,
@@ -76,6 +80,8 @@ impl Hub {
             random: Random::new(seed),
             evictor: Evictor::default(),
             started: Instant::now(),
+            in_pipeline: false,
+            ended: None,
             inside: 0,
             inside_started: None,
         }
@@ -91,6 +97,11 @@ impl Hub {
             return &mut host.downcast_mut::<Worker>().expect("looked just now").hub;
         }
         host.downcast_mut().expect("families of the server run under its hub")
+    }
+
+    /// Says whether the commands that follow come in one piece.
+    pub(crate) fn set_in_pipeline(&mut self, in_pipeline: bool) {
+        (self.in_pipeline, self.ended) = (in_pipeline, None);
     }
 
     /// This thread's counts.
@@ -333,9 +344,11 @@ impl Hub {
         max > 0 && sys::used_memory() > max
     }
 
-    fn feed_monitors(&mut self, session: &Session, args: Args<'_>) {
+    /// Shows a command to all that watch; one of a script comes from `lua`, as Redis has it.
+    fn feed_monitors(&mut self, session: &Session, args: Args<'_>, is_script: bool) {
         let client = self.peer.as_ref().map(|peer| Arc::clone(&peer.client));
         let addr = match &client {
+            _ if is_script => "lua".to_string(),
             Some(client) if client.is_unix => {
                 format!("unix:{}", client.addr.strip_suffix(":0").unwrap_or(&client.addr))
             }
@@ -411,6 +424,11 @@ fn is_secret(entry: &Entry, args: Args<'_>, index: usize) -> bool {
         "auth" => index > 0,
         "hello" => index > 2 && (is_auth(index - 1) || is_auth(index - 2)),
         "acl|setuser" => index > 2,
+        "migrate" => {
+            let is_auth2 = |at: usize| args.word(at).eq_ignore_ascii_case(b"AUTH2");
+            index > 6 && (is_auth(index - 1) || is_auth2(index - 1))
+                || index > 7 && is_auth2(index - 2)
+        }
         "config|set" if index > 2 && index % 2 == 1 => {
             let name = String::from_utf8_lossy(args.word(index - 1));
             Options::row(&name).is_some_and(|(_, row)| matches!(row.kind, Kind::Secret))
@@ -566,11 +584,11 @@ impl Host for Hub {
             && !flags.has(ADMIN)
         {
             match without_passwords(entry, args) {
-                Some(shown) => self.feed_monitors(session, shown.args()),
-                None => self.feed_monitors(session, args),
+                Some(shown) => self.feed_monitors(session, shown.args(), false),
+                None => self.feed_monitors(session, args, false),
             }
         }
-        self.started = Instant::now();
+        self.started = self.ended.take().unwrap_or_else(Instant::now);
     }
 
     fn failed_waiting(&mut self, entry: &Entry) {
@@ -582,7 +600,7 @@ impl Host for Hub {
         if self.shared.monitor_count.load(Ordering::Relaxed) > 0
             && !entry.command.flags.has(SKIP_MONITOR)
         {
-            self.feed_monitors(session, args);
+            self.feed_monitors(session, args, true);
         }
         self.inside += 1;
         self.inside_started = self.inside.is_multiple_of(TIMED_INSIDE).then(Instant::now);
@@ -603,7 +621,9 @@ impl Host for Hub {
     }
 
     fn end(&mut self, _: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
-        let nanoseconds = self.started.elapsed().as_nanos() as u64;
+        let now = Instant::now();
+        self.ended = self.in_pipeline.then_some(now);
+        let nanoseconds = now.saturating_duration_since(self.started).as_nanos() as u64;
         self.touched |= entry.command.flags.has(READONLY) || entry.command.flags.has(WRITE);
         let counts = self.counts();
         counts.call(entry.index, nanoseconds);

@@ -54,6 +54,9 @@ impl Inner {
 
     /// Runs one command and shows its reply in RESP2.
     pub fn run<T>(&self, words: &[&[u8]], now_ms: i64, read: impl FnOnce(&[u8]) -> T) -> T {
+        if self.shared.persistence.is_loading() {
+            return read(b"-LOADING the data is being loaded\r\n");
+        }
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let State { session, random, args, out, host } = &mut *state;
         args.clear();

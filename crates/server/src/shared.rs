@@ -126,6 +126,8 @@ pub struct Shared {
     pub monitors: Mutex<Vec<(usize, u64)>>,
     /// How many of them.
     pub monitor_count: AtomicUsize,
+    /// Connections to other servers (MIGRATE).
+    pub migrate_targets: crate::families::migrate::Targets,
     /// Set when the server is about to end.
     pub is_stopping: AtomicBool,
     /// Where things are written that outlast commands: slow log, latency, error statistics.
@@ -219,6 +221,7 @@ impl Shared {
             run_id,
             monitors: Mutex::default(),
             monitor_count: AtomicUsize::new(0),
+            migrate_targets: crate::families::migrate::Targets::default(),
             is_stopping: AtomicBool::new(false),
             records: crate::records::Records::default(),
             config_file: parts.config_file,

@@ -552,6 +552,7 @@ impl Worker {
         if self.hub.thread == 0 {
             crate::sys::calibrate();
             shared.sample(self.hub.now_ms);
+            shared.migrate_targets.tidy(self.hub.now_ms);
             crate::persistence::save::cron(&shared, self.hub.now_ms);
             // Commands make room for themselves; this is for a limit that was lowered in between.
             if !shared.persistence.is_loading() {

@@ -31,6 +31,18 @@ impl Worker {
         requests: &Requests,
         input: &[u8],
     ) -> Ran {
+        self.hub.set_in_pipeline(requests.len() > 1);
+        let ran = self.run_in_order(connection, requests, input);
+        self.hub.set_in_pipeline(false);
+        ran
+    }
+
+    fn run_in_order(
+        &mut self,
+        connection: &mut Connection,
+        requests: &Requests,
+        input: &[u8],
+    ) -> Ran {
         let mut index = 0;
         while index < requests.len() {
             if connection.peer.closes {

@@ -123,6 +123,7 @@ impl Connection {
         let budget = Arc::new(Budget::default());
         budget.watch(&mut connection)?;
         frozen::install(&connection)?;
+        crate::raw::live::install(&connection)?;
         guard::install(&mut connection)?;
         connection.set_prepared_statement_cache_capacity(4);
         let handle = Handle::new(connection);

@@ -161,8 +161,9 @@ impl DerefMut for Lease {
     }
 }
 
-impl Drop for Lease {
-    fn drop(&mut self) {
+impl Lease {
+    /// Gives the connection back now; only dropping or replacing may follow.
+    pub(crate) fn end(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         if connection.in_group {
             connection.rollback_group();
@@ -170,6 +171,12 @@ impl Drop for Lease {
         self.database.bytes.store(connection.bytes(), Ordering::Relaxed);
         *lock(&self.database.slot) = Some(connection);
         self.database.free.notify_one();
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

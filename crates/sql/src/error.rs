@@ -55,6 +55,8 @@ pub enum Failure {
     /// It takes more steps than may be spent where it ran: it left nothing behind and belongs to
     /// the database's own thread.
     TooLong,
+    /// It reads keys that must be copied first; see [`crate::live`].
+    NeedsKeys,
     /// The transaction that it shared with others is gone, and with it what they did.
     GroupLost,
 }

@@ -118,3 +118,27 @@ mod tests {
         assert_eq!(skip_blank(b" /**/x"), b"x");
     }
 }
+
+#[cfg(test)]
+mod random {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_taken(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let rest = skip_blank(&text);
+            prop_assert!(text.ends_with(rest));
+            verb(&text);
+        }
+
+        #[test]
+        fn any_image_is_taken_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let image = [&b"FBSQL1\0\0\0\0\0\0\0\0\0\0\0\0"[..], &bytes].concat();
+            // It must not panic; nothing random is a database.
+            let taken = crate::serve::load(&image).is_ok();
+            prop_assert_eq!(taken, bytes.is_empty());
+        }
+    }
+}

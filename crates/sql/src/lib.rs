@@ -17,6 +17,7 @@ pub mod frozen;
 pub mod guard;
 pub mod image;
 pub mod lexer;
+pub mod live;
 pub mod native;
 pub mod perform;
 pub mod plan;

@@ -52,6 +52,8 @@ pub fn perform(
     out: &mut Writer,
     place: Place,
 ) -> Result<Outcome, Failure> {
+    // The record's number is written in the same transaction, on the database's thread.
+    let on_file_here = connection.on_file && place == Place::Here;
     match plan.action {
         Action::Run { request, shape, into } => {
             let shape = if into.is_some() { Shape::Kept } else { shape };
@@ -60,6 +62,7 @@ pub fn perform(
             let rows = answer.finish(done.counts);
             Ok(Outcome { wrote: done.wrote, rows })
         }
+        Action::Store { .. } | Action::Forget { .. } if on_file_here => Err(Failure::TooLong),
         Action::Store { name, text, rule } => {
             store(connection, name, text, rule, plan.dialect)?;
             well(out, plan.dialect);

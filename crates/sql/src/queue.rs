@@ -18,13 +18,14 @@ use resp::{OwnedArgs, Writer};
 
 use crate::database::{Database, Held, Lease, Record, lock};
 use crate::error::Failure;
+use crate::lexer::{self, Verb};
 use crate::perform::{Outcome, perform};
 use crate::plan::{Action, Dialect, Plan, Row};
 use crate::reply::Fields;
 use crate::run::Place;
 use crate::serve::{error_of, fill_stream, image_record, log_records, record_of};
 use crate::settings::settings;
-use crate::{frozen, image, statistics};
+use crate::{frozen, image, live, statistics};
 
 /// One command that waits.
 pub struct Order {
@@ -187,7 +188,7 @@ fn perform_order(
             statistics::add(plan.count, 1, 0);
             Ok((piece, record))
         }
-        Err(failure @ (Failure::TooLong | Failure::GroupLost)) => Err(failure),
+        Err(failure @ (Failure::TooLong | Failure::GroupLost | Failure::NeedsKeys)) => Err(failure),
         Err(failure) => {
             statistics::add(plan.count, 0, 1);
             out.error(error_of(failure, plan.dialect).message());
@@ -204,6 +205,7 @@ fn run_together(
     records: &mut Vec<Record>,
 ) -> Option<Vec<Ran>> {
     lease.begin_group().ok()?;
+    live::forget();
     let mut all = Vec::with_capacity(jobs.len());
     for (job, images) in jobs.iter().zip(images) {
         let mut ran = Ran::default();
@@ -227,33 +229,90 @@ fn run_together(
     Some(all)
 }
 
-/// Commits a group; a file remembers the last record that is in it.
-fn end_group(lease: &mut Lease, wrote: bool) -> Result<(), Failure> {
-    if wrote && lease.database.is_on_file() {
+/// Has a file remember the last record that is in it, as part of the open transaction.
+pub(crate) fn note_sequence(lease: &mut Lease) -> Result<(), Failure> {
+    if lease.database.is_on_file() {
         let sequence = lease.database.sequence.load(Ordering::Acquire);
-        if let Err(error) = image::store_sequence(lease, sequence) {
-            lease.rollback_group();
-            return Err(error.into());
-        }
+        image::store_sequence(lease, sequence)?;
+    }
+    Ok(())
+}
+
+/// Commits a group, with the number of its last record if it wrote.
+fn end_group(lease: &mut Lease, wrote: bool) -> Result<(), Failure> {
+    if wrote && let Err(failure) = note_sequence(lease) {
+        lease.rollback_group();
+        return Err(failure);
     }
     Ok(lease.commit_group()?)
 }
 
+/// Runs a command by itself; on file, in one transaction with the number of its record.
+fn perform_alone(
+    lease: &mut Lease,
+    order: &Order,
+    image: Option<&[u8]>,
+    resp3: bool,
+) -> Result<(Piece, Option<Record>), Failure> {
+    let place = Place::Thread(settings().timeout_ms());
+    let vacuums = order.args.args().iter().any(|word| lexer::verb(word) == Verb::Vacuum);
+    if !lease.database.is_on_file() || vacuums {
+        return perform_order(lease, order, image, resp3, place);
+    }
+    lease.begin_group()?;
+    match perform_order(lease, order, image, resp3, place) {
+        Ok((piece, record)) => {
+            if lease.in_group {
+                end_group(lease, record.is_some())?;
+            }
+            Ok((piece, record))
+        }
+        Err(failure) => {
+            lease.rollback_group();
+            Err(failure)
+        }
+    }
+}
+
+/// Each round of copying keys knows at least one table more.
+const ROUNDS_MAX: usize = 64;
+
+/// Copies the keys that a statement asked for, with all shards locked for the moment.
+fn copy_keys(job: &Job) -> Result<(), String> {
+    let mut copied = Ok(());
+    job.background.turn(&mut |turn| {
+        copied = turn.with_all_keys(job.client.db, live::copy);
+    });
+    copied
+}
+
 /// Runs a job's commands one by one.
 fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
-    let place = Place::Thread(settings().timeout_ms());
     let mut ran = Ran::default();
     for (order, image) in job.orders.iter().zip(images) {
         let resp3 = job.client.resp3;
-        match perform_order(lease, order, image.as_deref(), resp3, place) {
+        live::forget();
+        let mut result = perform_alone(lease, order, image.as_deref(), resp3);
+        for _ in 0..ROUNDS_MAX {
+            if !matches!(result, Err(Failure::NeedsKeys)) {
+                break;
+            }
+            // Nobody who holds the connection may wait for keys.
+            let database = Arc::clone(&lease.database);
+            lease.end();
+            let copied = copy_keys(job);
+            *lease = database.lease();
+            result = match copied {
+                Ok(()) => perform_alone(lease, order, image.as_deref(), resp3),
+                Err(text) => Err(Failure::Refused(text)),
+            };
+        }
+        live::forget();
+        match result {
             Ok((piece, record)) => {
                 ran.pieces.push(piece);
                 ran.wrote |= record.is_some();
                 if let Some(record) = record {
-                    if lease.database.is_on_file() {
-                        let sequence = lease.database.sequence.load(Ordering::Acquire);
-                        let _ = image::store_sequence(lease, sequence);
-                    }
                     lease.database.leave(record);
                 }
             }

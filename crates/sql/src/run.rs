@@ -16,6 +16,7 @@ use crate::budget::Stopped;
 use crate::connection::{Connection, Part, own, prepare, script_of};
 use crate::error::{Failure, SqlError};
 use crate::lexer::{self, Verb};
+use crate::live;
 use crate::raw::statement::{Cell, Shared, Statement};
 use crate::reply::{Answer, Counts};
 
@@ -269,6 +270,7 @@ impl Runner<'_, '_, '_> {
             Values::Named(words) => by_name(&part.statement, *words)?,
             _ => Vec::new(),
         };
+        live::set_writes(!part.statement.is_read_only());
         let answer = &mut *self.answer;
         let mut row = |row: &Statement| if is_last { answer.row(row) } else { Ok(true) };
         let mut result = Ok(());
@@ -390,9 +392,19 @@ impl Connection {
 
     /// What a failure means for the command, and for the group it is in.
     fn judge(&mut self, failure: Failure, place: Place) -> Failure {
+        if live::has_wants() {
+            if self.in_group && self.handle.is_autocommit() {
+                self.in_group = false;
+                return Failure::GroupLost;
+            }
+            return if place == Place::Here { Failure::TooLong } else { Failure::NeedsKeys };
+        }
         if self.in_group && self.handle.is_autocommit() {
             self.in_group = false;
-            return Failure::GroupLost;
+            // Alone in its transaction, it took nobody with it.
+            if !matches!(place, Place::Thread(_)) {
+                return Failure::GroupLost;
+            }
         }
         if is_interrupt(&failure) {
             return match self.budget.stopped() {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use commands::command::Pipeline;
 use commands::context::{Block, Blocked, Context, Participant, Wake};
 use commands::error::Error;
+use keyspace::raw::shards::ShardSet;
 use keyspace::value::{Kind, Value, ValueRef};
 use keyspace::waiting::Waiter;
 use resp::{Args, OwnedArgs, Writer};
@@ -17,6 +18,7 @@ use crate::database::{Database, Held, Lease, Record, TYPE_NAME};
 use crate::error::Failure;
 use crate::frozen;
 use crate::image;
+use crate::live;
 use crate::perform::{Outcome, perform};
 use crate::plan::{Action, Dialect, Plan, Row};
 use crate::queue::{self, Client, Job, Order};
@@ -53,6 +55,9 @@ pub fn error_of(failure: Failure, dialect: Dialect) -> Error {
         }
         Failure::Sql(error) => Error::new(error.message),
         Failure::Refused(text) => Error::new(text),
+        Failure::NeedsKeys => {
+            Error::text("ERR live keys cannot be read here: the transaction does not hold them")
+        }
         Failure::TooLong => Error::text("ERR the statement takes too long here"),
         Failure::GroupLost => Error::text("ERR the transaction was rolled back"),
     }
@@ -125,7 +130,7 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         log_left(cx, plan.key, &database);
         frozen::begin(cx.keys.now_ms(), None);
         let source = copied(cx, &plan, background.is_some())?;
-        match perform(lease, &plan, source.as_deref(), cx.out, place) {
+        match perform_live(cx, lease, &plan, source.as_deref(), place) {
             Err(Failure::TooLong) if background.is_some() => {}
             result => return finish(cx, &plan, &database, args, result, source),
         }
@@ -135,6 +140,32 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     enqueue(cx, &database, plan.key, vec![order]);
     cx.keys.rewrite_to_nothing();
     Ok(())
+}
+
+/// As `perform`, with the keys that the SQL reads, where they can be had: where every shard is
+/// held, or nobody else is there.
+fn perform_live(
+    cx: &mut Context<'_>,
+    lease: &mut Lease,
+    plan: &Plan<'_>,
+    image: Option<&[u8]>,
+    place: Place,
+) -> Result<Outcome, Failure> {
+    /// Each round knows at least one table more.
+    const ROUNDS_MAX: usize = 64;
+    live::forget();
+    let mut result = perform(lease, plan, image, cx.out, place);
+    let is_free = cx.host.background().is_none();
+    for _ in 0..ROUNDS_MAX {
+        let may_look = is_free || cx.keys.held().has_all(&ShardSet::ALL);
+        if result.as_ref().err() != Some(&Failure::NeedsKeys) || !may_look {
+            break;
+        }
+        live::copy(&cx.keys).map_err(Failure::Refused)?;
+        result = perform(lease, plan, image, cx.out, place);
+    }
+    live::forget();
+    result
 }
 
 /// What a copy copies, where it may be read at once.
@@ -352,6 +383,7 @@ impl Group {
                 return Stop::Other;
             }
             frozen::begin(now_ms, None);
+            live::forget();
             match perform(lease, &plan, None, cx.out, Place::Here) {
                 Ok(outcome) => {
                     if outcome.wrote {
@@ -436,6 +468,9 @@ impl Participant for Taken {
 
     fn end(mut self: Box<Self>, keep: bool) {
         if keep && self.lease.in_group {
+            if let Err(error) = queue::note_sequence(&mut self.lease) {
+                tracing::error!("a file does not know its last record: {error:?}");
+            }
             // What can be foreseen was looked at; what is left is a full disk.
             if let Err(error) = self.lease.commit_group() {
                 tracing::error!("a transaction's SQL could not be committed: {}", error.message);
@@ -482,7 +517,7 @@ fn run_in_unit(
     let taken = unit[at].as_any().downcast_mut::<Taken>().expect("found as one");
     frozen::begin(cx.keys.now_ms(), None);
     let place = Place::Unit(settings().unit_timeout_ms());
-    let result = perform(&mut taken.lease, plan, None, cx.out, place);
+    let result = perform_live(cx, &mut taken.lease, plan, None, place);
     cx.session.unit = unit;
     finish(cx, plan, database, args, result, None)
 }

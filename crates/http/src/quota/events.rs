@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Value, json};
-use services::quota::answer::{Outcome, Refusal};
+use services::quota::answer::{Outcome, Refusal, refuse};
 use services::quota::caller::Scope;
 use services::quota::event::{self, Format};
 use services::quota::ingest::Ingest;
@@ -84,7 +84,7 @@ impl Quota {
         let reserved = Instant::now();
         let outcome = receiver.await.unwrap_or_else(|_| {
             let detail = "the server is about to end".to_string();
-            Err((Refusal::Busy { detail, retry_after_s: 1 }, None))
+            refuse(Refusal::Busy { detail, retry_after_s: 1 }, None)
         });
         let (mut response, usage) = match outcome {
             Ok(answer) => {
@@ -101,7 +101,7 @@ impl Quota {
                 }
                 (response, answer.usage)
             }
-            Err((refusal, usage)) => (refused(&refusal), usage),
+            Err(no) => (refused(&no.refusal), no.usage),
         };
         if let Some(usage) = usage {
             headers::add(response.headers_mut(), &usage, self.sends_older_headers);

@@ -210,11 +210,11 @@ impl Saga {
     fn page(&self, parts: &Parts, mut filter: Filter) -> Response {
         let number = |name: &str, default: u64| match query(parts, name) {
             text if text.is_empty() => Ok(default),
-            text => text.parse().map_err(|_| bad(&format!("{name}: {text} is no number"))),
+            text => text.parse().map_err(|_| format!("{name}: {text} is no number")),
         };
         let (limit, before) = match (number("limit", PAGE as u64), number("cursor", u64::MAX)) {
             (Ok(limit), Ok(before)) => (limit, before),
-            (Err(response), _) | (_, Err(response)) => return response,
+            (Err(text), _) | (_, Err(text)) => return bad(&text),
         };
         filter.before = Some(before).filter(|&before| before != u64::MAX);
         let limit = usize::try_from(limit).unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);

@@ -56,6 +56,13 @@ impl ShardSet {
         }
     }
 
+    /// The one shard in the set, if it is one.
+    #[inline]
+    pub fn only(&self) -> Option<usize> {
+        let ones: u32 = self.0.iter().map(|word| word.count_ones()).sum();
+        if ones == 1 { self.iter().next() } else { None }
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)

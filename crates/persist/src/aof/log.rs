@@ -9,6 +9,8 @@
 //! With `always` the log's own thread writes and syncs, and whatever gathers during one sync goes
 //! into the next. Otherwise the event loops write at the end of their turns, and the thread syncs
 //! once a second (`everysec`) or never (`no`); what comes while a sync is under way waits for it.
+//! Turns that follow each other closely share a write: a little waits until there is more, for
+//! [`GATHER_US`], or [`GATHER_MAX`] if no turn ends then and the thread has to see to it.
 //!
 //! **Invariant:** `durable <= written <= appended`; a position counts as durable when a crash of
 //! the machine leaves everything before it.
@@ -71,6 +73,11 @@ pub trait Listener: Send + Sync {
 const RETRY: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_millis(1000);
 const SECOND: Duration = Duration::from_secs(1);
+/// Less than this waits for more after a write, for so many microseconds.
+const GATHER_BYTES: usize = 64 << 10;
+const GATHER_US: i64 = 2_000;
+/// The longest that anything waits to be written while the disk keeps up.
+const GATHER_MAX: Duration = Duration::from_millis(10);
 /// Buffers that are kept for reuse, in bytes at most.
 const SPARE_MAX: usize = 8 << 20;
 
@@ -125,6 +132,11 @@ pub struct Log {
     written: AtomicU64,
     durable: AtomicU64,
     pending_bytes: AtomicUsize,
+    /// When the last write ended, in microseconds since `born`.
+    written_us: AtomicI64,
+    born: Instant,
+    /// Something waits for more to be written with it.
+    gathers: AtomicBool,
     policy: AtomicU8,
     /// The system's number of the error that the log waits to see cleared; 0 = none.
     failing: AtomicI32,
@@ -173,6 +185,9 @@ impl Default for Log {
             written: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             pending_bytes: AtomicUsize::new(0),
+            written_us: AtomicI64::new(-GATHER_US),
+            born: Instant::now(),
+            gathers: AtomicBool::new(false),
             policy: AtomicU8::new(0),
             failing: AtomicI32::new(0),
             file_bytes: AtomicU64::new(0),
@@ -281,6 +296,13 @@ impl Log {
         if is_threads || self.is_failing() {
             return self.wake();
         }
+        if self.waits_for_more() {
+            if !self.gathers.load(SeqCst) {
+                self.gathers.store(true, SeqCst);
+                self.wake();
+            }
+            return;
+        }
         let mut is_first = false;
         while self.appended.load(SeqCst) != self.written.load(SeqCst) {
             let mut writer = match self.writer.try_lock() {
@@ -299,6 +321,16 @@ impl Log {
             // The second begins.
             self.wake();
         }
+    }
+
+    /// Whether what is pending is little and the last write was just now.
+    fn waits_for_more(&self) -> bool {
+        self.pending_bytes() < GATHER_BYTES
+            && self.now_us() - self.written_us.load(Relaxed) < GATHER_US
+    }
+
+    fn now_us(&self) -> i64 {
+        self.born.elapsed().as_micros() as i64
     }
 
     /// Waits while too much is pending, unless writing fails: writes are refused then.
@@ -487,6 +519,7 @@ impl Log {
                 return Err(error);
             }
             self.took("aof-write", started);
+            self.written_us.store(self.now_us(), Relaxed);
         }
         let is_last_of_file = group.next.is_some() && (writer.is_unsynced || writer.len != end);
         if policy == Policy::Always && writer.len != end || is_last_of_file {
@@ -589,6 +622,7 @@ impl Log {
     fn run(&self) {
         let mut retry = RETRY;
         loop {
+            self.gather();
             let is_stopping = self.is_stopping.load(SeqCst);
             let (result, due) = self.work(is_stopping);
             if is_stopping {
@@ -612,7 +646,8 @@ impl Log {
             let is_idle = self.appended.load(SeqCst) == self.written.load(SeqCst)
                 && !self.has_cut.load(SeqCst)
                 && !self.is_stopping.load(SeqCst)
-                && !self.sync_asked.load(SeqCst);
+                && !self.sync_asked.load(SeqCst)
+                && !self.gathers.load(SeqCst);
             if is_idle {
                 match timeout {
                     Some(timeout) => thread::park_timeout(timeout),
@@ -621,6 +656,23 @@ impl Log {
             }
             self.is_asleep.store(false, SeqCst);
         }
+    }
+
+    /// Lets the event loops gather what they have asked to have written soon.
+    fn gather(&self) {
+        if !self.gathers.load(SeqCst) {
+            return;
+        }
+        self.is_asleep.store(true, SeqCst);
+        let is_urgent = self.policy() == Policy::Always
+            || self.sync_asked.load(SeqCst)
+            || self.has_cut.load(SeqCst)
+            || self.is_stopping.load(SeqCst);
+        if !is_urgent {
+            thread::park_timeout(GATHER_MAX);
+        }
+        self.is_asleep.store(false, SeqCst);
+        self.gathers.store(false, SeqCst);
     }
 
     /// Does what is due; when something will be due next.

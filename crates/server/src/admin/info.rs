@@ -324,7 +324,8 @@ fn stats(page: &mut Page<'_>) {
     page.field("pubsub_channels", shared.subscriptions.name_count(Channel::Exact));
     page.field("pubsub_patterns", shared.subscriptions.name_count(Channel::Pattern));
     page.field("pubsubshard_channels", shared.subscriptions.name_count(Channel::Shard));
-    page.zeros(&["latest_fork_usec", "total_forks", "migrate_cached_sockets"]);
+    page.zeros(&["latest_fork_usec", "total_forks"]);
+    page.field("migrate_cached_sockets", shared.migrate_targets.count());
     page.zeros(&["slave_expires_tracked_keys", "active_defrag_hits", "active_defrag_misses"]);
     page.zeros(&["active_defrag_key_hits", "active_defrag_key_misses"]);
     page.zeros(&["total_active_defrag_time", "current_active_defrag_time"]);

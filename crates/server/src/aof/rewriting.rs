@@ -140,6 +140,10 @@ fn rewrite(shared: &Shared) {
     let is_first = state.phase != Phase::On && aof.is_on();
     (state.wants_rewrite, state.is_scheduled) = (false, false);
     aof.cancel.store(aof.is_stopping.load(Ordering::SeqCst), Ordering::SeqCst);
+    // Turned off since this rewrite was asked for: that was to cancel it.
+    if (is_first || state.phase == Phase::On) && !aof.wants_on.load(Ordering::SeqCst) {
+        aof.cancel.store(true, Ordering::SeqCst);
+    }
     state.started = Some(Instant::now());
     if is_first {
         state.phase = Phase::Waiting;

@@ -7,6 +7,7 @@ pub mod client_commands;
 pub mod client_list;
 pub mod connection;
 pub mod dump;
+pub mod migrate;
 pub mod pubsub_commands;
 
 use commands::command::Family;
@@ -15,8 +16,13 @@ use commands::context::Context;
 use crate::hub::Hub;
 
 /// The families of this folder.
-pub const FAMILIES: &[Family] =
-    &[connection::FAMILY, client_commands::FAMILY, pubsub_commands::FAMILY, dump::FAMILY];
+pub const FAMILIES: &[Family] = &[
+    connection::FAMILY,
+    client_commands::FAMILY,
+    pubsub_commands::FAMILY,
+    dump::FAMILY,
+    migrate::FAMILY,
+];
 
 /// The server as the running command's thread has it.
 ///

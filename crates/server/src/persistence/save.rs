@@ -55,6 +55,12 @@ pub fn save(shared: &Shared) -> Result<(), String> {
         return Err("Background save already in progress".into());
     }
     saving.stop.store(false, Ordering::Relaxed);
+    take_and_note(shared)
+}
+
+/// Takes a snapshot for whoever has set `is_busy`, and gives that back.
+fn take_and_note(shared: &Shared) -> Result<(), String> {
+    let saving = &shared.persistence.saving;
     let result = take(shared);
     let now_s = now_ms() / 1000;
     saving.last_try_s.store(now_s, Ordering::Relaxed);
@@ -131,7 +137,13 @@ pub fn begin(shared: &Arc<Shared>) -> Result<(), NotBegun> {
         saving.in_background.store(false, Ordering::Release);
         return Err(NotBegun::Busy);
     }
+    if saving.is_busy.swap(true, Ordering::AcqRel) {
+        saving.in_background.store(false, Ordering::Release);
+        return Err(NotBegun::InProgress);
+    }
     saving.is_scheduled.store(false, Ordering::Relaxed);
+    // Before the thread runs: a FLUSHALL right behind BGSAVE tells it to stop already.
+    saving.stop.store(false, Ordering::Relaxed);
     let thread = std::thread::Builder::new().name("save".into());
     let own = Arc::clone(shared);
     let spawned = thread.spawn(move || {
@@ -140,6 +152,7 @@ pub fn begin(shared: &Arc<Shared>) -> Result<(), NotBegun> {
     });
     if let Err(error) = spawned {
         tracing::warn!("Can't save in background: {}", sys::error_text(&error));
+        saving.is_busy.store(false, Ordering::Release);
         saving.in_background.store(false, Ordering::Release);
         saving.last_failed.store(true, Ordering::Relaxed);
         return Err(NotBegun::NoThread);
@@ -151,7 +164,7 @@ pub fn begin(shared: &Arc<Shared>) -> Result<(), NotBegun> {
 fn in_background(shared: &Shared) {
     let saving = &shared.persistence.saving;
     let started_ms = now_ms();
-    let result = save(shared);
+    let result = take_and_note(shared);
     let seconds = (now_ms() - started_ms) / 1000;
     saving.last_duration_s.store(seconds, Ordering::Relaxed);
     match result {

@@ -156,7 +156,21 @@ pub struct Answer {
 }
 
 /// What a request for ingest ends as.
-pub type Outcome = Result<Answer, (Refusal, Option<Usage>)>;
+pub type Outcome = Result<Answer, Box<Refused>>;
+
+/// A request that is refused.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// Why.
+    pub refusal: Refusal,
+    /// Where its organisation stands, if that is known.
+    pub usage: Option<Usage>,
+}
+
+/// Refuses a request.
+pub fn refuse(refusal: Refusal, usage: Option<Usage>) -> Outcome {
+    Err(Box::new(Refused { refusal, usage }))
+}
 
 /// The body of an answer to ingest.
 pub fn ingest_body(verdicts: &[Verdict], usage: &Usage, ack: Ack) -> String {

@@ -178,8 +178,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const CLOUD: &str = r#"{"specversion":"1.0","id":"7","source":"/a","type":"t","subject":"s\u0041",
-        "time":"2026-11-01T00:00:00+01:00","cost":3,"data":{"x":[1,2]}}"#;
+    const CLOUD: &str = r#"{"specversion":"1.0","id":"7","source":"/a","type":"t",
+        "subject":"s\u0041","time":"2026-11-01T00:00:00+01:00","cost":3,"data":{"x":[1,2]}}"#;
 
     fn count(body: &str, format: Format) -> (usize, usize) {
         let items = parse(body, format).expect("a body");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::answer::{Outcome, Refusal, Usage, Verdict};
+use super::answer::{Outcome, Refusal, Usage, Verdict, refuse};
 use super::batch::Batch;
 use super::caller::{Caller, Scope};
 use super::event::Parsed;
@@ -41,7 +41,7 @@ impl Service {
         let Ingest { caller, records, cost, idempotency, now_ms, done } = request;
         let burst = match self.gate(&caller, now_ms) {
             Ok(burst) => burst,
-            Err(refusal) => return done(Err((refusal, None))),
+            Err(refusal) => return done(refuse(refusal, None)),
         };
         let planned = caller.org.planned();
         let (period, _) = caller.org.period(now_ms);
@@ -58,11 +58,11 @@ impl Service {
         {
             caller.org.deny(1);
             let retry_after_s = throttled.retry_after_ms.unwrap_or(0).div_euclid(1000) + 1;
-            return done(Err((Refusal::Quota { policy: "burst", retry_after_s }, Some(usage))));
+            return done(refuse(Refusal::Quota { policy: "burst", retry_after_s }, Some(usage)));
         }
         let records = match records {
             Ok(records) => records,
-            Err(why) => return done(Err((Refusal::Malformed(why), Some(usage)))),
+            Err(why) => return done(refuse(Refusal::Malformed(why), Some(usage))),
         };
         let mut items = Vec::with_capacity(records.len());
         for record in records {
@@ -73,7 +73,7 @@ impl Service {
             None => done,
             Some(idempotency) => match self.only_one(&caller, idempotency, done) {
                 Ok(done) => done,
-                Err(done) => return done(Err((Refusal::InFlight, Some(usage)))),
+                Err(done) => return done(refuse(Refusal::InFlight, Some(usage))),
             },
         };
         let received_ms = now_ms;
@@ -113,7 +113,7 @@ impl Service {
                 let (service, org) = (Arc::clone(self), Arc::clone(&work.caller.org));
                 return self.load(org, at_ms, move |result| match result {
                     Ok(()) => service.admit(work, loads + 1),
-                    Err(refusal) => (work.done)(Err((refusal, None))),
+                    Err(refusal) => (work.done)(refuse(refusal, None)),
                 });
             }
             Err((why, _)) => {
@@ -121,7 +121,7 @@ impl Service {
                     NotCharged::Missing => "the counter is gone again and again".to_string(),
                     NotCharged::Store(error) => error.to_string(),
                 };
-                return (work.done)(Err((busy(why), None)));
+                return (work.done)(refuse(busy(why), None));
             }
         }
         if !work.items.iter().any(|item| item.is_charged) && !work.needs_look() {
@@ -132,7 +132,7 @@ impl Service {
             release(&mut work, &*self.store, self.now_ms(), |_| true);
             let usage = Some(work.usage.clone());
             let why = "more waits for the database than may wait";
-            (work.done)(Err((busy(why.into()), usage)));
+            (work.done)(refuse(busy(why.into()), usage));
         }
     }
 

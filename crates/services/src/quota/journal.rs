@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::answer::{Ack, Outcome, Refusal};
+use super::answer::{Ack, Outcome, Refusal, refuse};
 use super::batch::{Batch, Record};
 use super::known::{Known, release};
 use super::org::Org;
@@ -290,7 +290,7 @@ impl Scribe {
         let (works, refused) = self.look(works, &mut known);
         for (mut work, why) in refused {
             self.refuse(&mut work, now_ms);
-            (work.done)(Err((why, Some(work.usage))));
+            (work.done)(refuse(why, Some(work.usage)));
         }
         let mut works = works;
         let mut batch = Batch::default();
@@ -307,7 +307,7 @@ impl Scribe {
                     self.refuse(&mut work, now_ms);
                     let detail = detail.clone();
                     let refusal = Refusal::Busy { detail, retry_after_s: RETRY_S };
-                    (work.done)(Err((refusal, Some(work.usage))));
+                    (work.done)(refuse(refusal, Some(work.usage)));
                 }
             }
         }
@@ -323,11 +323,11 @@ impl Scribe {
         let asked = self.committer.once(&mut |database| known.ask(database, &works));
         let Err(error) = asked else { return (works, Vec::new()) };
         let (refused, works): (Vec<_>, Vec<_>) = works.into_iter().partition(Work::needs_look);
-        let refuse = |work| {
+        let turn_away = |work| {
             let detail = format!("it cannot be told whether it came before: {error}");
             (work, Refusal::Busy { detail, retry_after_s: RETRY_S })
         };
-        (works, refused.into_iter().map(refuse).collect())
+        (works, refused.into_iter().map(turn_away).collect())
     }
 
     fn refuse(&self, work: &mut Work, now_ms: i64) {

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use super::answer::{Ack, Answer, Outcome, Refusal, Verdict, ingest_body};
+use super::answer::{Ack, Answer, Outcome, Refusal, Verdict, ingest_body, refuse};
 use super::batch::{Batch, Kept};
 use super::queue::{Idempotency, Work};
 use super::service::lock;
@@ -185,7 +185,7 @@ impl Known {
             let usage = Some(work.usage.clone());
             let answer =
                 Answer { status, body, accepted: 0, is_replay: true, usage: usage.clone() };
-            return if is_same { Ok(answer) } else { Err((Refusal::OtherContent, usage)) };
+            return if is_same { Ok(answer) } else { refuse(Refusal::OtherContent, usage) };
         }
         for item in &mut work.items {
             let Some(key) = item.key().map(&name) else { continue };
@@ -251,7 +251,7 @@ fn conclude(work: &mut Work, ack: Ack, batch: &mut Batch) -> Outcome {
     let over = verdicts.iter().filter(|verdict| **verdict == Verdict::OverQuota).count();
     work.caller.org.deny(over as u64);
     if !has(Verdict::Accepted) && !has(Verdict::Duplicate) {
-        return Err((refusal(&verdicts, work), Some(usage)));
+        return refuse(refusal(&verdicts, work), Some(usage));
     }
     let status = if ack == Ack::Journal { 202 } else { 200 };
     let body = ingest_body(&verdicts, &usage, ack);

@@ -253,7 +253,8 @@ impl Service {
         let statements = self.adjustment(database, &org, period.start_ms, *delta);
         let keep = Statement::run(
             "INSERT INTO quota_idempotency \
-             (org_id, idempotency_key, fingerprint, status, answer, at_ms) VALUES (?, ?, ?, 200, '', ?)",
+             (org_id, idempotency_key, fingerprint, status, answer, at_ms) \
+             VALUES (?, ?, ?, 200, '', ?)",
             vec![
                 (&*org.id).into(),
                 name.as_str().into(),

@@ -143,17 +143,10 @@ impl Service {
             let name = format!("{role}-{}", &name[..24]);
             Committer::new(Arc::clone(&connect), name, Arc::clone(&counts))
         };
-        let journal = match journal {
-            None => None,
-            Some(mut journal) => {
-                let (connect, counts) = (Arc::clone(&connect), Arc::clone(&counts));
-                let name = format!("journal-{}", &name[..24]);
-                let records = recover(&mut *journal, connect, counts, &name, clock())
-                    .map_err(DatabaseError::Refused)?;
-                tracing::info!("quota: {records} records were in the journal");
-                (settings.grouping.ack == Ack::Journal).then_some(journal)
-            }
-        };
+        let journal = journal
+            .map(|journal| take_over(journal, &connect, &counts, &name, clock()))
+            .transpose()?
+            .filter(|_| settings.grouping.ack == Ack::Journal);
         let (desk_queue, mut desk_committer) = (Arc::clone(&desk), committer("desk"));
         let mut threads =
             vec![spawn("quota-desk", move || run_desk(&desk_queue, &mut desk_committer))?];
@@ -349,6 +342,23 @@ impl Service {
             then(result);
         }));
     }
+}
+
+/// Brings what was left in a journal into the database, and gives it this server's name.
+fn take_over(
+    mut journal: Box<dyn Journal>,
+    connect: &Arc<dyn Connect>,
+    counts: &Arc<Counts>,
+    name: &str,
+    now_ms: i64,
+) -> Result<Box<dyn Journal>, DatabaseError> {
+    let name = format!("journal-{}", &name[..24]);
+    let records = recover(&mut *journal, Arc::clone(connect), Arc::clone(counts), &name, now_ms)
+        .map_err(DatabaseError::Refused)?;
+    if records > 0 {
+        tracing::info!("quota: {records} records were in the journal");
+    }
+    Ok(journal)
 }
 
 /// What the threads that store have in common.

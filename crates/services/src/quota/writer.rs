@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::answer::{Ack, Outcome, Refusal};
+use super::answer::{Ack, Outcome, Refusal, refuse};
 use super::batch::Batch;
 use super::known::{Known, release};
 use super::queue::{Group, Queue, Work};
@@ -288,13 +288,13 @@ impl Writer {
 
     fn refuse(&self, works: Vec<Work>, error: &DatabaseError) -> Vec<(Work, Outcome)> {
         tracing::warn!("quota: {} requests are not stored: {error}", works.len());
-        let refuse = |mut work: Work| {
+        let turn_away = |mut work: Work| {
             release(&mut work, &*self.store, (self.clock)(), |_| true);
             let usage = Some(work.usage.clone());
             let detail = format!("the record cannot be stored now: {error}");
-            (work, Err((Refusal::Busy { detail, retry_after_s: RETRY_S }, usage)))
+            (work, refuse(Refusal::Busy { detail, retry_after_s: RETRY_S }, usage))
         };
-        works.into_iter().map(refuse).collect()
+        works.into_iter().map(turn_away).collect()
     }
 }
 
@@ -337,6 +337,6 @@ pub fn refuse_overdue(queue: &Queue<Work>, store: &dyn Store, now_ms: i64) {
         release(&mut work, store, now_ms, |_| true);
         let usage = Some(work.usage.clone());
         let detail = "the database has not answered in time".to_string();
-        (work.done)(Err((Refusal::Busy { detail, retry_after_s: RETRY_S }, usage)));
+        (work.done)(refuse(Refusal::Busy { detail, retry_after_s: RETRY_S }, usage));
     }
 }

@@ -426,13 +426,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_reading_fail_badly(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn no_bytes_make_reading_fail(
+            bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        ) {
             let _ = read_snapshot(&bytes);
             let _ = apply_change(&mut saga(), &bytes);
         }
 
         #[test]
-        fn damaged_snapshots_are_read_or_refused(place in 0usize..200, value: u8, cut in 0usize..200) {
+        fn damaged_snapshots_are_read_or_refused(
+            place in 0usize..200, value: u8, cut in 0usize..200,
+        ) {
             let mut record = snapshot(&saga());
             let place = place % record.len();
             record[place] = value;

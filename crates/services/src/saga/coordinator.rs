@@ -38,10 +38,12 @@ use super::verbs::{self, Verb};
 use super::words::{Durability, Hold, Kind, Status, Verdict};
 
 /// In every id: not to be changed.
-const SHARDS_COUNT: usize = 16;
+pub(super) const SHARDS_COUNT: usize = 16;
 /// Due transactions that one call of [`Coordinator::run_due`] goes on with.
 const DUE_AT_ONCE: usize = 256;
 
+/// Clients that may wait for one transaction's end.
+const WATCHERS_MAX: usize = 10_000;
 /// When a call is tried again that could not leave because of the log, in ms.
 const PUT_OFF_MS: u64 = 1000;
 
@@ -158,7 +160,9 @@ fn count(counter: &AtomicU64) {
 pub(super) struct Live {
     pub(super) t: Transaction,
     waiters: Vec<Done>,
-    recorded_branches: usize,
+    /// Who waits for the end, not just for the round's.
+    watchers: Vec<Done>,
+    pub(super) recorded_branches: usize,
     scheduled_ms: u64,
     /// The position after its last record in the log; 0 = that is on the disk.
     recorded: Position,
@@ -166,9 +170,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    fn new(t: Transaction, entry: Entry) -> Live {
-        let waiters = Vec::new();
-        Live { t, waiters, recorded_branches: 0, scheduled_ms: 0, recorded: 0, entry }
+    pub(super) fn new(t: Transaction, entry: Entry) -> Live {
+        let (waiters, watchers) = (Vec::new(), Vec::new());
+        Live { t, waiters, watchers, recorded_branches: 0, scheduled_ms: 0, recorded: 0, entry }
     }
 }
 
@@ -180,7 +184,7 @@ pub(super) enum Slot {
 
 #[derive(Default)]
 pub(super) struct Shard {
-    by_gid: HashMap<Box<str>, u64>,
+    pub(super) by_gid: HashMap<Box<str>, u64>,
     pub(super) slots: HashMap<u64, Slot>,
 }
 
@@ -202,7 +206,7 @@ pub struct Coordinator {
     pub(super) topics: RwLock<Topics>,
     pub(super) journal: OnceLock<Arc<dyn Journal>>,
     caller: OnceLock<Arc<dyn Caller>>,
-    last_id: AtomicU64,
+    pub(super) last_id: AtomicU64,
     unfinished: AtomicU64,
     /// Its bounds.
     pub settings: Settings,
@@ -343,6 +347,22 @@ impl Coordinator {
         }
     }
 
+    /// Calls `done` when the transaction of a gid is finished; at once if it is.
+    pub fn when_finished(&self, gid: &str, done: Done) {
+        let (_, mut shard) = self.shard_of_gid(gid);
+        let id = shard.by_gid.get(gid).copied();
+        let known = match id.and_then(|id| shard.slots.get_mut(&id)) {
+            Some(Slot::Live(live)) if live.watchers.len() >= WATCHERS_MAX => {
+                Err(Error::Full(format!("{WATCHERS_MAX} clients wait for it already")))
+            }
+            Some(Slot::Live(live)) => return live.watchers.push(done),
+            Some(slot) => whole(slot).map(|t| report(&t)).ok_or(Error::NotFound),
+            None => Err(Error::NotFound),
+        };
+        drop(shard);
+        done(known);
+    }
+
     /// Registers branches with a prepared transaction.
     pub fn register(
         self: &Arc<Self>,
@@ -449,11 +469,11 @@ impl Coordinator {
             Some(done) => effects.answers.push((done, report(&live.t))),
             None => {}
         }
-        if is_round_over {
-            for waiter in std::mem::take(&mut live.waiters) {
-                effects.answers.push((waiter, report(&live.t)));
-            }
+        let mut over = if is_round_over { std::mem::take(&mut live.waiters) } else { Vec::new() };
+        if live.t.status.is_final() {
+            over.append(&mut live.watchers);
         }
+        effects.answers.extend(over.into_iter().map(|waiter| (waiter, report(&live.t))));
         if live.t.status.is_final() {
             let bytes = codec::snapshot(&live.t);
             self.finished(&live.t, bytes.len());
@@ -655,74 +675,6 @@ impl Coordinator {
         self.unfinished.store(open.len() as u64, Ordering::Relaxed);
         *held(&self.timers) = BinaryHeap::from(open);
         self.caller.get().expect("set above").wake_at(moment.now_ms);
-    }
-
-    /// Takes a record of the log, with a position within or before it.
-    pub fn replay(&self, position: Position, record: &[u8]) {
-        let is_good = match record.first() {
-            Some(&codec::TOPIC) => {
-                let mut topics = self.topics.write().unwrap_or_else(|p| p.into_inner());
-                topics.replay(record).is_some()
-            }
-            Some(&codec::SNAPSHOT) => self.replay_snapshot(position, record).is_some(),
-            Some(&codec::CHANGE) => self.replay_change(record).is_some(),
-            _ => false,
-        };
-        if !is_good {
-            tracing::error!("sagas: a record at {position} is of no known form: passed over");
-        }
-    }
-
-    fn replay_snapshot(&self, position: Position, record: &[u8]) -> Option<()> {
-        let t = codec::read_snapshot(record)?;
-        let id = t.id;
-        self.last_id.fetch_max(id, Ordering::Relaxed);
-        let number = id as usize % SHARDS_COUNT;
-        let mut shard = held(&self.shards[number]);
-        shard.by_gid.insert(t.gid.clone(), id);
-        let before = shard.slots.get(&id).map(|slot| match slot {
-            Slot::Live(live) => live.entry.clone(),
-            Slot::Done(_) => Entry::of(&t),
-        });
-        let is_new = before.is_none();
-        let entry = Entry::of(&t);
-        let mut index = held(&self.index);
-        index.update(id, before.as_ref(), Some(&entry));
-        index.based(position, id);
-        if t.status.is_final() {
-            if is_new {
-                let bytes = record.len() as u32;
-                index.finish(t.status, Finished { id, at_ms: t.finished_ms, bytes });
-            }
-            shard.slots.insert(id, Slot::Done(record.into()));
-        } else {
-            let mut live = Live::new(t, entry);
-            live.recorded_branches = live.t.branches.len();
-            shard.slots.insert(id, Slot::Live(Box::new(live)));
-        }
-        Some(())
-    }
-
-    fn replay_change(&self, record: &[u8]) -> Option<()> {
-        let id = codec::id_of(record)?;
-        let mut shard = self.shard_of_id(id);
-        // Without its beginning it was forgotten, or its snapshot comes later.
-        let Some(slot) = shard.slots.get_mut(&id) else { return Some(()) };
-        let Slot::Live(live) = slot else { return Some(()) };
-        codec::apply_change(&mut live.t, record)?;
-        live.recorded_branches = live.t.branches.len();
-        let entry = Entry::of(&live.t);
-        let mut index = held(&self.index);
-        index.update(id, Some(&live.entry), Some(&entry));
-        live.entry = entry;
-        if live.t.status.is_final() {
-            let bytes = codec::snapshot(&live.t);
-            let length = bytes.len() as u32;
-            let finished = Finished { id, at_ms: live.t.finished_ms, bytes: length };
-            index.finish(live.t.status, finished);
-            *slot = Slot::Done(bytes.into());
-        }
-        Some(())
     }
 
     /// Forgets a finished transaction.

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod outgoing;
 pub mod plan;
 pub mod policy;
+mod recovery;
 pub mod retention;
 pub mod submission;
 pub mod topics;
@@ -27,7 +28,5 @@ pub mod verbs;
 pub mod view;
 pub mod words;
 
-#[cfg(test)]
-mod coordinator_tests;
 #[cfg(test)]
 mod model;

@@ -3,7 +3,7 @@
 //!
 //! | verb | does |
 //! |---|---|
-//! | retry | every waiting attempt is due now; a dead letter lives again with its attempts forgotten |
+//! | retry | every waiting attempt is due now; a dead letter's attempts are forgotten |
 //! | skip | the branch is left out: neither done nor ever undone |
 //! | force | the branch counts as done |
 //! | compensate | a saga that is carried out is undone |

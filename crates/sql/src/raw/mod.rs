@@ -5,5 +5,6 @@
 #![allow(unsafe_code)]
 
 pub mod clock;
+pub mod live;
 pub mod memory;
 pub mod statement;

@@ -1,4 +1,5 @@
 //! A client of a keyspace with SQL, no server around.
+#![allow(dead_code)] // Each file of tests uses a part of it.
 
 use commands::registry::Registry;
 use commands::testing::Client;

@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex};
 
 use persist::journal::{Journal, MemoryLog};
 
-use super::coordinator::{Coordinator, Error, Report, Settings};
-use super::index::Filter;
-use super::machine::Answer;
-use super::outgoing::{Answered, Caller, Outgoing};
-use super::policy::Moment;
-use super::transaction::Transaction;
-use super::verbs::Verb;
-use super::words::{Hold, Kind, Status, Verdict};
+use services::saga::coordinator::{Coordinator, Error, Report, Settings};
+use services::saga::index::Filter;
+use services::saga::machine::Answer;
+use services::saga::outgoing::{Answered, Caller, Outgoing};
+use services::saga::policy::Moment;
+use services::saga::transaction::Transaction;
+use services::saga::verbs::Verb;
+use services::saga::words::{Hold, Kind, Status, Verdict};
 
 #[derive(Default)]
 struct Participants(Mutex<Vec<(Outgoing, Answered)>>);
 
 impl Caller for Participants {
     fn call(&self, outgoing: Outgoing, done: Answered) {
-        self.0.lock().unwrap().push((outgoing, done));
+        self.0.lock().expect("no test panics with it").push((outgoing, done));
     }
 
     fn wake_at(&self, _: u64) {}
@@ -54,21 +54,21 @@ impl Bench {
 
     fn submit(&self, t: Transaction, wait: bool) -> Outcome {
         let (sender, receiver) = channel();
-        let done = Box::new(move |outcome| sender.send(outcome).unwrap());
+        let done = Box::new(move |outcome| sender.send(outcome).expect("awaited"));
         self.coordinator.submit(t, wait, at(1000), done);
         receiver
     }
 
     fn operate(&self, gid: &str, verb: Verb) -> Result<Report, Error> {
         let (sender, receiver) = channel();
-        let done = Box::new(move |outcome| sender.send(outcome).unwrap());
+        let done = Box::new(move |outcome| sender.send(outcome).expect("awaited"));
         self.coordinator.operate(gid, verb, None, "test", at(2000), done);
-        receiver.recv().unwrap()
+        receiver.recv().expect("answered")
     }
 
     /// Answers the oldest call; gives its operation and branch.
     fn answer(&self, verdict: Verdict) -> Option<String> {
-        let mut calls = self.participants.0.lock().unwrap();
+        let mut calls = self.participants.0.lock().expect("no test panics with it");
         if calls.is_empty() {
             return None;
         }
