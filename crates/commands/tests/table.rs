@@ -28,7 +28,7 @@ fn rows_say_everything() {
         let (row, name) = (&entry.command, &entry.full_name);
         assert!(
             row.name.bytes().all(|byte| byte.is_ascii_uppercase()
-                || b"_-".contains(&byte)
+                || b"_-.".contains(&byte)
                 || byte.is_ascii_digit()),
             "{name}"
         );
