@@ -92,11 +92,16 @@ impl Hub {
     /// # Panics
     /// In a command of another server: the binary brings these families and hubs together.
     pub fn of(host: &mut dyn Host) -> &mut Hub {
+        Hub::try_of(host).expect("families of the server run under its hub")
+    }
+
+    /// As `of`; `None` for a command that is replayed from a file: there is no server around it.
+    pub fn try_of(host: &mut dyn Host) -> Option<&mut Hub> {
         let host: &mut dyn std::any::Any = host;
         if host.is::<Worker>() {
-            return &mut host.downcast_mut::<Worker>().expect("looked just now").hub;
+            return host.downcast_mut::<Worker>().map(|worker| &mut worker.hub);
         }
-        host.downcast_mut().expect("families of the server run under its hub")
+        host.downcast_mut()
     }
 
     /// Says whether the commands that follow come in one piece.

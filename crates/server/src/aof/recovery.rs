@@ -387,3 +387,24 @@ pub fn reload(shared: &Shared, thread: usize) -> Result<(), String> {
     shared.persistence.end_loading();
     result.map(|_| ())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Server;
+
+    #[test]
+    fn commands_that_ask_for_the_server_are_replayed_without_one() {
+        let mut server = Server::new(&[]);
+        let mut file = Vec::new();
+        let payload = b"\x00\xc0\x01\x0a\x00&x\xe7\xb6\xd1\x01\x11\xfc";
+        let restore = [&b"RESTORE"[..], b"k", b"0", payload];
+        resp::write_request(&mut file, restore.into_iter());
+        resp::write_request(&mut file, [&b"PING"[..]].into_iter());
+        let shared = Arc::clone(&server.shared);
+        let mut replay = Replay::new(&shared, 0, 0);
+        assert_eq!(replay.commands(&file, 0), Ok(()));
+        assert_eq!(replay.failed, 0);
+        server.check(&[("GET k", "$1 1")]);
+    }
+}
