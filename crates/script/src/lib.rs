@@ -13,6 +13,9 @@
 //! own Lua state: scripts whose keys do not meet run side by side. The sources are shared; each
 //! thread compiles what it runs. **Invariant:** what a script leaves behind in its state (a
 //! library's local variables apart) is not seen by another.
+//!
+//! `redis.set_repl` checks its argument as Redis does and then changes nothing: what a script wrote
+//! is always logged, since a log that lacks some writes would not lead to the same keys.
 
 pub mod dump;
 pub mod engines;
