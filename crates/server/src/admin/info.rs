@@ -268,7 +268,12 @@ fn persistence(page: &mut Page<'_>) {
 fn append_only_file(page: &mut Page<'_>) {
     let aof = &page.shared.aof;
     let word = |is_well| if is_well { "ok" } else { "err" };
-    let (runs, since, is_scheduled) = aof.rewriting();
+    let (mut runs, since, mut is_scheduled) = aof.rewriting();
+    // Wanted, and not begun for an image that is being taken: its thread may not have said so yet.
+    let waits = page.shared.core.space.has_image() || page.shared.persistence.is_saving();
+    if runs && since.is_none() && waits {
+        (runs, is_scheduled) = (false, true);
+    }
     let rewrites = aof.rewrites();
     page.field("aof_enabled", u8::from(aof.is_on()));
     page.field("aof_rewrite_in_progress", u8::from(runs));

@@ -150,6 +150,28 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_right_behind_bgsave_stops_it() {
+        let folder = folder("flush");
+        let mut server = Server::new(&[("save", ""), ("rdb-key-save-delay", "1000000")]);
+        server.shared.options.set("dbfilename", &[&format!("{folder}/x.rdb")]).expect("any text");
+        for key in 0..100 {
+            server.run(&format!("SET key:{key} v"));
+        }
+        assert_eq!(server.run("BGSAVE"), "+Background saving started");
+        // A rewrite that is asked for now has to wait, and INFO says so at once.
+        server.shared.aof.ask_rewrite(false);
+        assert!(server.run("INFO persistence").contains("aof_rewrite_scheduled:1"));
+        assert_eq!(server.run("FLUSHALL"), "+OK");
+        let started = std::time::Instant::now();
+        while server.shared.persistence.is_saving() {
+            assert!(started.elapsed().as_secs() < 20, "it goes on");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(crate::persistence::changes(&server.shared) >= 100);
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    #[test]
     fn what_was_saved_is_reloaded() {
         let folder = folder("save");
         let mut server = Server::new(&[("enable-debug-command", "yes")]);
