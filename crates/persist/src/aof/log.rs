@@ -69,6 +69,8 @@ pub trait Listener: Send + Sync {
     fn must_rewrite(&self);
 }
 
+/// How often a write is tried again once the server is to end, before what is left is given up.
+const LAST_TRIES: u32 = 20;
 /// After a failure the next try comes this much later, then twice as much, up to `RETRY_MAX`.
 const RETRY: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_millis(1000);
@@ -620,16 +622,20 @@ impl Log {
     }
 
     fn run(&self) {
-        let mut retry = RETRY;
+        let (mut retry, mut last_tries) = (RETRY, LAST_TRIES);
         loop {
             self.gather();
             let is_stopping = self.is_stopping.load(SeqCst);
             let (result, due) = self.work(is_stopping);
             if is_stopping {
-                if let Err(error) = result {
+                let Err(error) = result else { return };
+                if last_tries == 0 {
                     tracing::error!("the end of the log is lost: {}", error_text(&error));
+                    return;
                 }
-                return;
+                last_tries -= 1;
+                thread::sleep(RETRY);
+                continue;
             }
             let timeout = match result {
                 Ok(()) => {
