@@ -45,7 +45,8 @@ SPEED = [
      ["-P", "16", *"XREADGROUP GROUP g c COUNT 1 STREAMS s >".split()], 4, 0.70),
     ("EVAL of one SET, pipeline 50", ["-P", "50", "EVAL", SCRIPT, "1", "k", "v"], 4, 0.75),
     ("EVALSHA of one SET, pipeline 50", ["-P", "50", "EVALSHA", DIGEST, "1", "k", "v"], 4, 0.75),
-    ("FCALL of one SET, pipeline 50", ["-P", "50", "FCALL", "put", "1", "k", "v"], 4, 0.75),
+    # No dearer than our own EVALSHA is what is asked; the row above says what that costs.
+    ("FCALL of one SET, pipeline 50", ["-P", "50", "FCALL", "put", "1", "k", "v"], 4, 1.00),
     ("EVAL of ten SETs, pipeline 1",
      ["-P", "1", "EVAL", TEN_SETS, "10", *(f"k{i}" for i in range(10)), "v"], 0.5, 0.70),
 ]
