@@ -18,7 +18,9 @@ use std::ffi::{c_int, c_void};
 
 use mlua::ffi as lua;
 
-use super::stack::{Function, State, absolute, bytes_at, check_bytes, get_field, pop, push_bytes};
+use super::stack::{
+    Function, State, absolute, bytes_at, check_bytes, get_field, need_stack, pop, push_bytes,
+};
 use super::stack::{push_ref, raise, set_field, set_function, take_ref, type_of};
 use super::state::{Kind, inner_of};
 use super::{bit, json, library, msgpack, pack, random, redis, run};
@@ -39,7 +41,7 @@ const ALLOWED: &[&str] = &[
 ];
 /// Lua's own functions that get a wrapper, which has the original.
 const WRAPPED: &[(&str, Function)] = &[
-    ("pcall", guarded),
+    ("pcall", protected),
     ("xpcall", guarded),
     ("unpack", unpack),
     ("rawset", unless_protected),
@@ -262,9 +264,24 @@ unsafe fn original(l: State) -> Function {
     lua::lua_tocfunction(l, lua::lua_upvalueindex(1)).unwrap_or(refuse_change)
 }
 
+/// Lua's `pcall`, with room made for its first result: Lua 5.1's own puts that past the end of its
+/// frame where the function has returned as much as fits.
+unsafe extern "C-unwind" fn protected(l: State) -> c_int {
+    lua::luaL_checkany(l, 1);
+    let status = lua::lua_pcall(l, lua::lua_gettop(l) - 1, lua::LUA_MULTRET, 0);
+    need_stack(l, 1, c"too many results");
+    lua::lua_pushboolean(l, c_int::from(status == lua::LUA_OK));
+    lua::lua_insert(l, 1);
+    end_guarded(l, lua::lua_gettop(l))
+}
+
 /// Runs what catches errors, and raises again the end of the script.
 unsafe extern "C-unwind" fn guarded(l: State) -> c_int {
     let count = original(l)(l);
+    end_guarded(l, count)
+}
+
+unsafe fn end_guarded(l: State, count: c_int) -> c_int {
     let inner = inner_of(l);
     if !(*inner).run.is_null() && (*(*inner).run).is_aborted() {
         lua::lua_error(l);
@@ -360,7 +377,7 @@ unsafe extern "C-unwind" fn load(l: State) -> c_int {
     push_bytes(l, b"");
     let mut parts = 1;
     loop {
-        super::stack::need_stack(l, 4, c"too many nested functions");
+        need_stack(l, 4, c"too many nested functions");
         lua::lua_pushvalue(l, 1);
         lua::lua_call(l, 0, 1);
         match type_of(l, -1) {
