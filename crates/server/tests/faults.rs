@@ -7,8 +7,8 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::{Client, Server, encode, eventually, line};
 use persist::disk::{Call, FailingDisk, Fault, Plan};
@@ -21,6 +21,12 @@ const SAVE_FAILS: &str = "-MISCONF Redis is configured to save RDB snapshots, bu
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
+
+/// One test at a time: `dir` is the folder that the whole process works in.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Folder {
     fn new() -> Folder {
@@ -94,6 +100,7 @@ fn write_through(plan: Plan) -> u64 {
 
 #[test]
 fn every_write_and_sync_of_the_log_fails_once() {
+    let _alone = alone();
     let mut failed = 0;
     let faults = [Fault::Error(ENOSPC), Fault::Error(EIO), Fault::Short, Fault::Torn(ENOSPC)];
     for (call, fault) in faults
@@ -110,6 +117,7 @@ fn every_write_and_sync_of_the_log_fails_once() {
 
 #[test]
 fn a_full_disk_refuses_writes_until_there_is_room() {
+    let _alone = alone();
     for call in [Call::Write, Call::Sync] {
         let (disk, folder) = (FailingDisk::default(), Folder::new());
         let server = logging(&disk, &folder);
@@ -149,6 +157,7 @@ fn save(client: &mut Client, status: &str) -> bool {
 
 #[test]
 fn a_failed_save_leaves_the_old_file_and_stops_writes() {
+    let _alone = alone();
     let (disk, folder) = (FailingDisk::default(), Folder::new());
     let options = [("dir", folder.text()), ("save", "")];
     let server = Server::on_disk(Arc::new(disk.clone()), 2, &options);
