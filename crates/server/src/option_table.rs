@@ -305,7 +305,7 @@ table! {
     "rdb-del-sync-files": Bool, "no", NoEffect, "Whether snapshots made for replicas are removed.";
     "rdb-save-incremental-fsync": Bool, "yes", Always, "Whether saving makes it safe bit by bit.";
     "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
-    "key-load-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
+    "key-load-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect,
         "Bytes loaded between two looks at clients.";
     "stop-writes-on-bgsave-error": Bool, "yes", Always,
@@ -342,10 +342,10 @@ table! {
     "repl-backlog-size": Bytes(1, BIG), "1mb", NoEffect, "Bytes kept for replicas that come back.";
     "repl-backlog-ttl": Int(0, BIG), "3600", NoEffect,
         "Seconds that they are kept without any replica.";
-    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", NoEffect,
+    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", Always,
         "Replicas without which writes are refused.";
-    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", NoEffect,
-        "Seconds that such a replica may lag.";
+    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", Always,
+        "Seconds that such a replica may lag, 0 = they are not asked for.";
     "propagation-error-behavior": Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore",
         NoEffect,
         "What happens when a replica cannot follow.";
