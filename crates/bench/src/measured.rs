@@ -74,7 +74,8 @@ pub fn connect(target: &Target, plan: &Plan<'_>) -> Result<Client, Error> {
     Client::connect(target, plan.protocol, PREPARE_TIMEOUT)
 }
 
-fn sample_of(outcome: &Outcome, plan: &Plan<'_>) -> Sample {
+/// What a run came to, as a sample.
+pub fn sample_of(outcome: &Outcome, plan: &Plan<'_>) -> Sample {
     let seconds = outcome.elapsed.as_secs_f64();
     let latency_us = |percentile| outcome.latency.value_at_percentile(percentile) as f64 / 1e3;
     let mut sample = Sample {
