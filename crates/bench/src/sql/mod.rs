@@ -228,7 +228,12 @@ impl Ladder {
     }
 
     /// A plan for the load generator.
-    fn plan<'a>(&'a self, target: &'a Target, workload: &'a Workload, turn: Turn) -> Plan<'a> {
+    fn plan<'a>(
+        &'a self,
+        target: &'a Target,
+        workload: &'a Workload,
+        turn: Turn,
+    ) -> Plan<'a, Workload> {
         Plan {
             target,
             workload,
@@ -239,7 +244,6 @@ impl Ladder {
             pace: Pace::Closed,
             warmup: self.times.warmup,
             timeout: self.args.timeout,
-            protocol: Protocol::Resp2,
             cores: self.args.common.pin.as_ref().map_or(&[], |cores| &cores.0),
             seed: self.args.common.seed.wrapping_add(u64::from(turn.round) << 32),
         }
