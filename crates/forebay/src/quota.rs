@@ -110,6 +110,7 @@ pub fn start(
         settings,
     };
     let service = Service::start(parts).map_err(|error| format!("metered ingest: {error}"))?;
+    crate::quota_commands::set(Arc::clone(&service));
     let weak = Arc::downgrade(&service);
     let tidy = thread::Builder::new().name("quota-tidy".into()).spawn(move || {
         while let Some(service) = weak.upgrade() {
