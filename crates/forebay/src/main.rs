@@ -10,6 +10,7 @@ mod pages;
 mod quota;
 mod saga;
 mod saga_commands;
+mod saga_steps;
 mod serve;
 mod serve_help;
 mod systemd;
