@@ -100,7 +100,7 @@ pub fn start(
     let root_key = root_key(given, &folder.join("quota-root.key"), &mut random)?;
     let settings = settings(options, secret::digest(root_key.as_bytes()));
     let journal = FileJournal::open(&folder.join("quota-journal.log"))?;
-    let inner = Inner::new(Arc::clone(shared), random());
+    let inner = Inner::new(Arc::clone(shared), 0, random());
     let parts = Parts {
         store: Arc::new(Embedded(InnerEngine(inner))),
         connect,

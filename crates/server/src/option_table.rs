@@ -108,6 +108,8 @@ table! {
     "saga-api-key": Secret, "", Start, "The key that every request has to show, \"\" = none.";
     "saga-branch-hosts": Text, "", Start,
         "Hosts that branches may be called at, \"\" = all but link-local addresses.";
+    "saga-local-steps": Bool, "no", Start,
+        "Whether steps may be commands on the keyspace and statements on the database of sql.";
     "saga-timeout-seconds": Int(1, INT), "35", Start,
         "When a prepared transaction is given up, unless it says otherwise.";
     "saga-retry-seconds": Int(1, INT), "10", Start, "The first wait before another attempt.";
