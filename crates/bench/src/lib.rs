@@ -1,12 +1,13 @@
 //! `forebay bench`: experiments that measure servers side by side and check every reply.
 //!
 //! ```text
-//!   kv, pipeline, ...   the experiments: what is measured             (one file each)
+//!   kv, http, ...       the experiments: what is measured             (one file each)
 //!        |
 //!   harness             rounds, order, statistics, report             (shared by all)
 //!        |
 //!   load                threads, sockets, latencies                   (shared by those that
-//!   workload            requests and the checks of their replies       generate load)
+//!   traffic             what a protocol does for it: workload (RESP),  generate load)
+//!                       http_message (HTTP)
 //! ```
 //!
 //! The binary calls [`run`]; everything else is public so that experiments which live elsewhere
@@ -17,6 +18,8 @@ pub mod connection;
 pub mod crash;
 pub mod environment;
 pub mod harness;
+pub mod http;
+pub mod http_message;
 pub mod interrupt;
 pub mod kv;
 pub mod load;
@@ -31,6 +34,7 @@ pub mod report;
 pub mod stats;
 pub mod sys;
 pub mod target;
+pub mod traffic;
 pub mod workload;
 
 use std::process::ExitCode;
@@ -46,6 +50,7 @@ pub struct BenchArgs {
 #[derive(clap::Subcommand, Clone, Debug)]
 enum Command {
     Kv(kv::KvArgs),
+    Http(http::HttpArgs),
     Pipeline(pipeline::PipelineArgs),
     Crash(crash::CrashArgs),
     NullServer(null_server::NullServerArgs),
@@ -56,6 +61,7 @@ enum Command {
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.experiment {
         Command::Kv(args) => kv::run(args),
+        Command::Http(args) => http::run(args),
         Command::Pipeline(args) => pipeline::run(args),
         Command::Crash(args) => crash::run(args),
         Command::NullServer(args) => null_server::run(&args),

@@ -16,10 +16,14 @@
 //!
 //! **Invariant:** a test touches only keys that begin with `fbench:`, and removes them afterwards.
 
+use std::time::Duration;
+
 use resp::reply::{Kind, Scanner};
 
-use crate::client::{self, Client, Error};
+use crate::client::{self, Client, Error, Protocol, Socket};
 use crate::random::Random;
+use crate::target::Target;
+use crate::traffic::{Traffic, Verdict};
 
 /// How many digits a number in a key has.
 pub const DIGITS: usize = 12;
@@ -327,6 +331,8 @@ enum Patch {
 /// The requests of a run and the checks of their replies; several kinds are mixed evenly.
 #[derive(Clone, Debug)]
 pub struct Workload {
+    /// The protocol that connections speak.
+    pub protocol: Protocol,
     templates: Vec<Template>,
     keyspace: u64,
     data_bytes: usize,
@@ -343,21 +349,6 @@ pub struct Sent {
     number: u64,
 }
 
-/// What a buffer's first reply was.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// As expected, and so many bytes long.
-    Good(usize),
-    /// Empty, because there is nothing left to pop.
-    Empty(usize),
-    /// A push message, which is no reply.
-    Push(usize),
-    /// Not what was expected: why.
-    Bad(usize, String),
-    /// Not all there.
-    Incomplete,
-}
-
 impl Workload {
     /// A workload of `tests`, each as often as the others.
     pub fn new(tests: &[&Test], keyspace: u64, data_bytes: usize) -> Self {
@@ -367,12 +358,19 @@ impl Workload {
         let mut value_tail = vec![b'x'; data_bytes - digits];
         value_tail.extend_from_slice(b"\r\n");
         Workload {
+            protocol: Protocol::Resp2,
             templates: tests.iter().map(|test| template(test, data_bytes)).collect(),
             keyspace: keyspace.max(1),
             data_bytes,
             value_header: format!("${data_bytes}\r\n").into_bytes(),
             value_tail,
         }
+    }
+
+    /// The same in this protocol.
+    pub fn speaking(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
     }
 
     /// Requests of the same length for a server that answers `+OK` once for each `*`.
@@ -384,48 +382,6 @@ impl Workload {
             }
         }
         self
-    }
-
-    /// Appends one request and tells what to expect of it.
-    #[inline]
-    pub fn append_request(&self, random: &mut Random, out: &mut Vec<u8>) -> Sent {
-        let kind = match self.templates.len() {
-            1 => 0,
-            kinds => random.below(kinds as u64) as usize,
-        };
-        let template = &self.templates[kind];
-        let start = out.len();
-        out.extend_from_slice(&template.bytes);
-        let request = &mut out[start..];
-        let mut number = 0;
-        for patch in &template.patches {
-            match *patch {
-                Patch::Draw(at) => {
-                    number = random.below(self.keyspace);
-                    write_digits(number, &mut request[at..at + DIGITS]);
-                }
-                Patch::Repeat(at, digits) => write_digits(number, &mut request[at..at + digits]),
-            }
-        }
-        Sent { kind: kind as u8, number }
-    }
-
-    /// Checks the first reply of `buffer` against the request it answers.
-    #[inline]
-    pub fn check(&self, sent: Sent, buffer: &[u8], scanner: &mut Scanner) -> Verdict {
-        let expect = self.templates[usize::from(sent.kind)].expect;
-        match expect {
-            Expect::Exactly(text) if buffer.starts_with(text.as_bytes()) => {
-                return Verdict::Good(text.len());
-            }
-            Expect::Value => {
-                if let Some(bytes) = self.value_at_start(sent.number, buffer) {
-                    return Verdict::Good(bytes);
-                }
-            }
-            _ => {}
-        }
-        self.check_any(expect, sent, buffer, scanner)
     }
 
     /// The length of the reply if it is the number's value.
@@ -485,6 +441,55 @@ impl Workload {
             other => format!("got {shown}, expected {other:?}"),
         };
         Verdict::Bad(reply.bytes, why)
+    }
+}
+
+impl Traffic for Workload {
+    type Sent = Sent;
+    type Reader = Scanner;
+
+    fn connect(&self, target: &Target, timeout: Duration) -> Result<Socket, Error> {
+        Client::connect(target, self.protocol, timeout).map(Client::into_socket)
+    }
+
+    #[inline]
+    fn append_request(&self, random: &mut Random, out: &mut Vec<u8>) -> Sent {
+        let kind = match self.templates.len() {
+            1 => 0,
+            kinds => random.below(kinds as u64) as usize,
+        };
+        let template = &self.templates[kind];
+        let start = out.len();
+        out.extend_from_slice(&template.bytes);
+        let request = &mut out[start..];
+        let mut number = 0;
+        for patch in &template.patches {
+            match *patch {
+                Patch::Draw(at) => {
+                    number = random.below(self.keyspace);
+                    write_digits(number, &mut request[at..at + DIGITS]);
+                }
+                Patch::Repeat(at, digits) => write_digits(number, &mut request[at..at + digits]),
+            }
+        }
+        Sent { kind: kind as u8, number }
+    }
+
+    #[inline]
+    fn check(&self, sent: Sent, buffer: &[u8], scanner: &mut Scanner) -> Verdict {
+        let expect = self.templates[usize::from(sent.kind)].expect;
+        match expect {
+            Expect::Exactly(text) if buffer.starts_with(text.as_bytes()) => {
+                return Verdict::Good(text.len());
+            }
+            Expect::Value => {
+                if let Some(bytes) = self.value_at_start(sent.number, buffer) {
+                    return Verdict::Good(bytes);
+                }
+            }
+            _ => {}
+        }
+        self.check_any(expect, sent, buffer, scanner)
     }
 }
 

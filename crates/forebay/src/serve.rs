@@ -91,6 +91,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
         sys::daemonize().map_err(|error| format!("daemonize: {}", sys::error_text(&error)))?;
     }
     let set_log_level = log::begin(options)?;
+    catch_crashes(options)?;
     let (pid, threads) = (std::process::id(), options.number(const { index_of("threads") }));
     tracing::info!(
         "Forebay {VERSION}, behaves as Redis {REDIS_VERSION}, {threads} event loops, PID: {pid}"
@@ -141,6 +142,23 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     }
     tracing::info!("Forebay is now ready to exit, bye bye...");
     Ok(())
+}
+
+/// Has the log told of a crash.
+fn catch_crashes(options: &server::options::Options) -> Result<(), String> {
+    let about = format!(
+        "forebay_version:{VERSION}\nredis_version:{REDIS_VERSION}\nos:{} {}\nprocess_id:{}\n\
+         threads:{}\nbuild:{}, {}\n",
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        std::process::id(),
+        options.number(const { index_of("threads") }),
+        if cfg!(debug_assertions) { "debug" } else { "release" },
+        sys::allocator_name(),
+    );
+    let file = options.text(const { index_of("logfile") });
+    let installed = server::crash::install(&file, about);
+    installed.map_err(|error| format!("cannot catch signals: {}", sys::error_text(&error)))
 }
 
 /// Tells the crates that bring families what they need of each other.

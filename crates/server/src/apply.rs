@@ -50,6 +50,7 @@ pub fn apply_all(shared: &Shared) -> Result<(), (&'static str, String)> {
     let bulk = number(const { index_of("proto-max-bulk-len") });
     settings.proto_max_bulk_len.store(bulk, Ordering::Relaxed);
     apply_freeing(shared);
+    crate::crash::set_enabled(options.is_on(const { index_of("crash-log-enabled") }));
     let limits = limits_of(&options.text(const { index_of("client-output-buffer-limit") }));
     shared.set_output_limits(0, limits[0]);
     shared.set_output_limits(1, limits[2]);

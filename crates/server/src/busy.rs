@@ -191,6 +191,10 @@ impl Host for Worker {
         self.hub.begin(session, entry, args);
     }
 
+    fn failed_waiting(&mut self, entry: &Entry) {
+        self.hub.failed_waiting(entry);
+    }
+
     fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
         self.hub.begin_inside(session, entry, args);
     }

@@ -22,6 +22,7 @@ use resp::{Args, OwnedArgs, Writer};
 
 use crate::client::Client;
 use crate::connection::{Peer, Replies};
+use crate::crash;
 use crate::message::{Message, Pushed};
 use crate::options::{Kind, Options, index_of};
 use crate::pubsub::{Channel, Subscriber};
@@ -594,6 +595,7 @@ impl Host for Hub {
             }
         }
         self.started = self.ended.take().unwrap_or_else(Instant::now);
+        crash::note(&entry.full_name, args.len(), session.id);
     }
 
     fn failed_waiting(&mut self, entry: &Entry) {
@@ -626,6 +628,7 @@ impl Host for Hub {
     }
 
     fn end(&mut self, _: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
+        crash::forget();
         let now = Instant::now();
         self.ended = self.in_pipeline.then_some(now);
         let nanoseconds = now.saturating_duration_since(self.started).as_nanos() as u64;

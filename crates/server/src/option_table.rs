@@ -177,7 +177,8 @@ table! {
     "jemalloc-bg-thread": Bool, "yes", NoEffect,
         "Whether the allocator cleans up in the background.";
     "ignore-warnings": Text, "", NoEffect, "Warnings not to be given at start.";
-    "crash-log-enabled": Bool, "yes", NoEffect, "Whether a crash is logged.";
+    "crash-log-enabled": Bool, "yes", Always,
+        "Whether a crash is logged, with a trace of the stack.";
     "use-exit-on-panic": Bool, "no", NoEffect, "Whether a failed assertion exits instead.";
     "crash-memcheck-enabled": Bool, "yes", NoEffect, "Whether memory is tested after a crash.";
     "locale-collate": Text, "", NoEffect, "Locale of comparisons; always by bytes.";

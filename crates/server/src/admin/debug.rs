@@ -60,6 +60,19 @@ const ROWS: &[Command] = &[
         summary: "Stops this connection's event loop for so long; the others go on.",
         ..Command::DEFAULT
     },
+    Command { name: "SEGFAULT", run: segfault, summary: "Crashes the server.", ..Command::DEFAULT },
+    Command {
+        name: "PANIC",
+        run: assert,
+        summary: "Crashes the server by a failed assertion.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "ASSERT",
+        run: assert,
+        summary: "Crashes the server by a failed assertion.",
+        ..Command::DEFAULT
+    },
     Command {
         name: "SET-ACTIVE-EXPIRE",
         run: set_active_expire,
@@ -344,6 +357,14 @@ fn sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     std::thread::sleep(time);
     cx.out.ok();
     Ok(())
+}
+
+fn segfault(_: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    crate::crash::fault()
+}
+
+fn assert(_: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    crate::crash::die(&format!("DEBUG {}", String::from_utf8_lossy(args.word(1))))
 }
 
 fn set_active_expire(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {

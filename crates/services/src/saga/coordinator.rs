@@ -254,7 +254,7 @@ impl Coordinator {
                     }
                     machine::submit(&mut live.t, moment).map_err(Error::from)
                 }
-                Some(Slot::Done(bytes)) => Err(refuse_finished(bytes, "submit")),
+                Some(Slot::Done(bytes)) => Err(refuse_again(bytes, &t)),
                 None => Err(Error::NotFound),
             };
             return match outcome {
@@ -703,9 +703,10 @@ pub(super) fn whole(slot: &Slot) -> Option<Transaction> {
     }
 }
 
-fn refuse_finished(bytes: &[u8], what: &'static str) -> Error {
+fn refuse_again(bytes: &[u8], asked: &Transaction) -> Error {
     match codec::read_snapshot(bytes) {
-        Some(t) => Refusal::State(t.kind, t.status, what).into(),
+        Some(t) if is_other(&t, asked) => Error::Different,
+        Some(t) => Refusal::State(t.kind, t.status, "submit").into(),
         None => Error::NotFound,
     }
 }
