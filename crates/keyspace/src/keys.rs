@@ -559,6 +559,17 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// Keeps a value that is about to change inside, which the keyspace does not see (a foreign
+    /// one), for whoever takes an image of the keys as they are now.
+    pub fn before_inner_change(&mut self, key: &[u8]) {
+        let hash = hash(key);
+        if self.held.shard(shard_of(hash)).image.is_none() {
+            return;
+        }
+        let Some(place) = self.locate(key, hash) else { return };
+        self.held.shard_mut(shard_of(hash)).hand_over(self.db, place);
+    }
+
     /// Tells of a key that was not there.
     #[inline]
     fn before_making(&mut self, key: &[u8], hash: u64) {

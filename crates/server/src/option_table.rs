@@ -123,6 +123,27 @@ table! {
     "saga-keep-max": Int(0, BIG), "2000000", Start, "Finished transactions that are kept.";
     "saga-keep-bytes": Bytes(0, BIG), "1gb", Start, "Bytes that finished ones may take.";
 }
+"SQL" {
+    "sql-timeout-ms": Int(1, INT), "10000", Always,
+        "How long a SQL command may run on its database's thread, or wait for it.";
+    "sql-unit-timeout-ms": Int(1, INT), "1000", Always,
+        "How long a SQL command may run inside MULTI or a script, which hold keys.";
+    "sql-busy-wait-ms": Int(0, INT), "100", Always,
+        "How long MULTI or a script waits for a database that others use, then: locked.";
+    "sql-idle-timeout-ms": Int(1, INT), "5000", Always,
+        "How long a transaction (SQL.BEGIN) or cursor waits for its client before it is ended.";
+    "sql-transaction-timeout-ms": Int(1, INT), "60000", Always,
+        "How long a transaction may be open.";
+    "sql-sessions-max": Int(0, 10_000), "64", Always, "Transactions and cursors at once.";
+    "sql-rows-max": Int(1, BIG), "10000000", Always, "Rows that a SQL command may answer.";
+    "sql-bytes-max": Bytes(1024, BIG), "512mb", Always, "Bytes that a SQL command may answer.";
+    "sql-database-bytes-max": Bytes(0, BIG), "0", Always,
+        "Bytes that each SQL database may have, 0 = any: SQLITE_FULL beyond.";
+    "sql-live-bytes-max": Bytes(1024, BIG), "256mb", Always,
+        "Bytes of live keys that a SQL statement may read.";
+    "sql-attach-dir": Text, "", Always,
+        "The folder that SQL.ATTACH and SQL.LOAD may read files from, below dir; \"\" = dir.";
+}
 "The process" {
     "threads": Int(1, 256), "1", Start, "Event loops; unless set, as many as there are cores.";
     "databases": Int(1, 65536), "16", Start, "Number of databases.";

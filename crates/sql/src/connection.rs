@@ -74,6 +74,8 @@ pub struct Connection {
     bytes: usize,
     pub(crate) has_short_values: bool,
     pub(crate) on_file: bool,
+    /// The size that the database may have, in bytes; 0 for any.
+    pub(crate) bytes_max: u64,
     begin: Statement,
     commit: Statement,
     rollback: Statement,
@@ -117,8 +119,20 @@ impl Connection {
     /// # Errors
     /// SQLite's.
     pub fn open(path: Option<&Path>) -> Result<Connection, SqlError> {
+        Connection::open_with(path, SETTINGS)
+    }
+
+    /// The same, for reading only.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn open_to_read(path: Option<&Path>) -> Result<Connection, SqlError> {
+        Connection::open_with(path, &format!("{SETTINGS} PRAGMA query_only=ON;"))
+    }
+
+    fn open_with(path: Option<&Path>, settings: &str) -> Result<Connection, SqlError> {
         let mut connection = open(path)?;
-        connection.execute_batch(SETTINGS)?;
+        connection.execute_batch(settings)?;
         connection.execute_batch(if path.is_some() { ON_FILE } else { IN_MEMORY })?;
         let budget = Arc::new(Budget::default());
         budget.watch(&mut connection)?;
@@ -139,6 +153,7 @@ impl Connection {
             bytes: 0,
             has_short_values: false,
             on_file: path.is_some(),
+            bytes_max: 0,
             begin: own("BEGIN IMMEDIATE")?,
             commit: own("COMMIT")?,
             rollback: own("ROLLBACK")?,

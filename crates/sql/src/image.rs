@@ -45,7 +45,10 @@ pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), S
 }
 
 /// Reads the named statements.
-fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
     let handle = connection.handle.share();
     let mut query = handle
         .connection()

@@ -88,7 +88,11 @@ fn exec(args: Args<'_>) -> Result<Plan<'_>, Error> {
     run(args, false, Source::Text(utf8(args.word(2))?))
 }
 
-fn query(args: Args<'_>) -> Result<Plan<'_>, Error> {
+/// Reads SQL.QUERY, and SQL.CURSOR, which is told the same.
+///
+/// # Errors
+/// If the words make no sense.
+pub fn read_query(args: Args<'_>) -> Result<Plan<'_>, Error> {
     run(args, true, Source::Text(utf8(args.word(2))?))
 }
 
@@ -147,7 +151,7 @@ pub fn cancel(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 /// How EXEC is read.
 pub static EXEC: Row = Row { parse: exec };
 /// How QUERY is read.
-pub static QUERY: Row = Row { parse: query };
+pub static QUERY: Row = Row { parse: read_query };
 /// How CALL is read.
 pub static CALL: Row = Row { parse: call };
 /// How BATCH is read.

@@ -6,7 +6,7 @@ use crate::connection::{Connection, Named, script_of};
 use crate::error::Failure;
 use crate::image;
 use crate::plan::{Action, Dialect, Plan, Rule};
-use crate::reply::{Answer, Bounds, Fields, Shape};
+use crate::reply::{Answer, Fields, Shape};
 use crate::run::{Place, Request, Source, Values};
 use crate::settings::settings;
 
@@ -18,9 +18,6 @@ pub struct Outcome {
     /// Rows for a stream, when the plan has one.
     pub rows: Vec<Fields>,
 }
-
-/// The rows and bytes that one command may answer.
-pub const BOUNDS: Bounds = Bounds { rows_max: 10_000_000, bytes_max: 512 << 20 };
 
 const IS_PRESENT: &str = "The statement is already present in the database, try with \
      UPDATE_STATEMENT";
@@ -57,7 +54,7 @@ pub fn perform(
     match plan.action {
         Action::Run { request, shape, into } => {
             let shape = if into.is_some() { Shape::Kept } else { shape };
-            let mut answer = Answer::new(out, shape, BOUNDS);
+            let mut answer = Answer::new(out, shape, settings().bounds());
             let done = connection.execute(&request, &mut answer, place)?;
             let rows = answer.finish(done.counts);
             Ok(Outcome { wrote: done.wrote, rows })
@@ -105,7 +102,7 @@ fn explain(
 ) -> Result<Outcome, Failure> {
     let text = [b"EXPLAIN QUERY PLAN ", text].concat();
     let request = Request { source: Source::Text(&text), values: Values::None, reads: true };
-    let mut answer = Answer::new(out, Shape::Native, BOUNDS);
+    let mut answer = Answer::new(out, Shape::Native, settings().bounds());
     let done = connection.execute(&request, &mut answer, place)?;
     answer.finish(done.counts);
     Ok(Outcome::default())

@@ -19,6 +19,7 @@ use crate::lexer::{self, Verb};
 use crate::live;
 use crate::raw::statement::{Cell, Shared, Statement};
 use crate::reply::{Answer, Counts};
+use crate::settings::settings;
 
 /// Where SQL runs, and so how long it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,21 @@ impl Values<'_> {
                 lettered(letters, words.from(run * width), index)
             }
             Values::Named(_) => Cell::Null,
+        }
+    }
+
+    /// The values of one run of a statement.
+    ///
+    /// # Errors
+    /// If they do not fit it.
+    pub(crate) fn cells(&self, statement: &Statement) -> Result<Vec<Cell<'_>>, Failure> {
+        self.check(statement.parameters())?;
+        match self {
+            Values::Named(words) => by_name(statement, *words),
+            _ => {
+                let count = self.len().min(statement.parameters());
+                Ok((0..count).map(|index| self.cell(0, index)).collect())
+            }
         }
     }
 
@@ -374,7 +390,11 @@ impl Connection {
             Place::Thread(ms) | Place::Unit(ms) => (i64::MAX, Some(ms)),
         };
         self.budget.allow(ticks, time_ms);
+        if matches!(place, Place::Group | Place::Thread(_)) {
+            self.budget.allow_yield();
+        }
         self.limit_values(place == Place::Here);
+        self.limit_size();
         let changes = self.handle.total_changes();
         match self.source(request, answer, place) {
             Ok(wrote) => {
@@ -388,6 +408,11 @@ impl Connection {
                 Err(self.judge(failure, place))
             }
         }
+    }
+
+    /// What a failure means on a connection that only reads, for one alone.
+    pub(crate) fn judge_reader(&mut self, failure: Failure) -> Failure {
+        self.judge(failure, Place::Thread(0))
     }
 
     /// What a failure means for the command, and for the group it is in.
@@ -411,6 +436,7 @@ impl Connection {
                 Stopped::Steps => Failure::TooLong,
                 Stopped::Time => Failure::refused(TIMED_OUT),
                 Stopped::Cancelled => Failure::refused(CANCELLED),
+                Stopped::Yielded => Failure::Yielded,
                 Stopped::No => failure,
             };
         }
@@ -421,6 +447,14 @@ impl Connection {
                 Failure::TooLong
             }
             _ => failure,
+        }
+    }
+
+    /// Keeps to `sql-database-bytes-max`.
+    fn limit_size(&mut self) {
+        let most = settings().database_bytes_max();
+        if std::mem::replace(&mut self.bytes_max, most) != most {
+            self.handle.limit_size(most);
         }
     }
 

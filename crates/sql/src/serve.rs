@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use commands::command::Pipeline;
+use commands::command::{Pipeline, WRITE};
 use commands::context::{Block, Blocked, Context, Participant, Wake};
 use commands::error::Error;
 use keyspace::raw::shards::ShardSet;
@@ -25,7 +25,7 @@ use crate::queue::{self, Client, Job, Order};
 use crate::reply::Fields;
 use crate::run::Place;
 use crate::settings::settings;
-use crate::statistics;
+use crate::{statistics, transaction};
 
 /// The database at a key.
 ///
@@ -58,7 +58,10 @@ pub fn error_of(failure: Failure, dialect: Dialect) -> Error {
         Failure::NeedsKeys => {
             Error::text("ERR live keys cannot be read here: the transaction does not hold them")
         }
-        Failure::TooLong => Error::text("ERR the statement takes too long here"),
+        Failure::TooLong | Failure::Yielded => {
+            Error::text("ERR the statement takes too long here")
+        }
+        Failure::Busy => busy(dialect),
         Failure::GroupLost => Error::text("ERR the transaction was rolled back"),
     }
 }
@@ -111,12 +114,26 @@ fn log_left(cx: &mut Context<'_>, key: &[u8], database: &Database) {
     }
 }
 
+/// What is answered where the wait for a database is over.
+pub fn busy(dialect: Dialect) -> Error {
+    match dialect {
+        Dialect::Native => Error::text("SQLITE_BUSY database is locked"),
+        _ => Error::text("database is locked"),
+    }
+}
+
 /// Runs one command.
 pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let row = row_of(cx.entry);
     let plan = (row.parse)(args)?;
     let database = find(cx, plan.key, plan.dialect)?;
     let is_unit = cx.session.in_exec || cx.script.is_some();
+    if cx.entry.command.flags.has(WRITE) {
+        cx.keys.before_inner_change(plan.key);
+    }
+    if cx.session.kept.is_some() && transaction::takes(cx, row, &plan, &database, args)? {
+        return Ok(());
+    }
     let background = if is_unit { None } else { cx.host.background() };
     let (mut lease, place) = match (&background, is_unit) {
         (Some(_), _) => match database.try_lease() {
@@ -274,6 +291,12 @@ pub fn fill_stream(
 /// Gives commands to their database's thread, and makes the client wait for it.
 fn enqueue(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8], orders: Vec<Order>) {
     let Some(background) = cx.host.background() else { return };
+    let client = make_wait(cx);
+    queue::push(database, Job { key: key.to_vec(), orders, client, background });
+}
+
+/// Makes the client wait for another thread's answer.
+pub fn make_wait(cx: &mut Context<'_>) -> Client {
     let waiter = Waiter::new(cx.session.id, Box::new(()));
     let client = Client {
         id: cx.session.id,
@@ -290,7 +313,7 @@ fn enqueue(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8], orders: V
         on_timeout: Writer::null,
     };
     cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
-    queue::push(database, Job { key: key.to_vec(), orders, client, background });
+    client
 }
 
 // Pipelines.
@@ -323,9 +346,10 @@ enum Stop {
 fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usize, u64) {
     let key = pipeline.args(from).word(1);
     let database = match find(cx, key, Dialect::V1) {
-        Ok(database) if cx.host.background().is_some() => database,
+        Ok(database) if cx.host.background().is_some() && cx.session.kept.is_none() => database,
         _ => return (1, run_single(cx, pipeline, from)),
     };
+    cx.keys.before_inner_change(key);
     let on_file = database.is_on_file();
     let lease = if on_file { None } else { database.try_lease() };
     let Some(mut lease) = lease else { return queue_rest(cx, pipeline, from, &database) };
@@ -504,7 +528,10 @@ fn run_in_unit(
     let at = match unit.iter_mut().position(is_it) {
         Some(at) => at,
         None => {
-            let mut lease = database.lease();
+            let Some(mut lease) = database.lease_within(settings().busy_wait_ms()) else {
+                cx.session.unit = unit;
+                return Err(busy(plan.dialect));
+            };
             log_left(cx, plan.key, database);
             if let Err(error) = lease.begin_group() {
                 cx.session.unit = unit;
