@@ -143,6 +143,12 @@ impl Settings {
         inside(&folder, path).map(Some)
     }
 
+    /// How [`Settings::file`] is told of a file: below the folder, so that both may move.
+    pub fn name_of(&self, file: &Path) -> String {
+        let folder = self.folder.read().unwrap_or_else(|p| p.into_inner());
+        file.strip_prefix(&*folder).unwrap_or(file).to_string_lossy().into_owned()
+    }
+
     /// The file that a client means to read: inside the folder for that.
     ///
     /// # Errors
@@ -162,11 +168,8 @@ fn inside(folder: &Path, path: &[u8]) -> Result<PathBuf, &'static str> {
         return Err(OUTSIDE);
     }
     let given = Path::new(text);
-    let relative = if given.is_absolute() {
-        given.strip_prefix(folder).map_err(|_| OUTSIDE)?
-    } else {
-        given
-    };
+    let relative =
+        if given.is_absolute() { given.strip_prefix(folder).map_err(|_| OUTSIDE)? } else { given };
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     let parts = relative.components().filter(|part| *part != Component::CurDir);
     if parts.clone().count() == 0 || !parts.clone().all(is_plain) {

@@ -248,8 +248,8 @@ pub fn takes(
     }
     let sender = open.sender.clone();
     match plan.action {
-        Action::Copy { .. } => {
-            let text = "ERR a database cannot be copied inside a transaction";
+        action if !action.fits_transaction() => {
+            let text = "ERR no copies, loads or attachments inside a transaction";
             return Err(Error::text(text));
         }
         Action::Run { into: Some(_), .. } => {
@@ -441,11 +441,7 @@ impl Work {
     }
 
     /// Performs one command; tells the time and the chance it saw if it changed something.
-    fn perform(
-        &mut self,
-        order: &Order,
-        out: &mut Writer,
-    ) -> Result<Option<(i64, u64)>, Failure> {
+    fn perform(&mut self, order: &Order, out: &mut Writer) -> Result<Option<(i64, u64)>, Failure> {
         let Some(side) = &mut self.side else { return Err(Failure::GroupLost) };
         let parsed = (order.row.parse)(order.args.args());
         let plan = parsed.map_err(|error| Failure::refused(error.message()))?;
