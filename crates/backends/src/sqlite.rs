@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
-use services::database::{Connect, Database, DatabaseError, Dialect, Row, Statement, Value};
+use services::database::{Connect, Database, DatabaseError, Dialect, Real, Row, Statement, Value};
 
 /// Statements that stay prepared in a connection.
 const STATEMENTS_KEPT: usize = 128;
@@ -57,8 +57,11 @@ impl ToSql for Bound<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self.0 {
             Value::Null => ValueRef::Null,
+            Value::Bool(is) => ValueRef::Integer(i64::from(*is)),
             Value::Int(number) => ValueRef::Integer(*number),
+            Value::Real(Real(number)) => ValueRef::Real(*number),
             Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Bytes(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }
@@ -71,10 +74,9 @@ fn value_of(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => Value::Int(number),
-        ValueRef::Real(number) => Value::Text(number.to_string()),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
-            Value::Text(String::from_utf8_lossy(bytes).into_owned())
-        }
+        ValueRef::Real(number) => Value::Real(Real(number)),
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
     }
 }
 

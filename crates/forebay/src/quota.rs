@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
+use backends::address;
 use backends::embedded::{Embedded, Engine};
 use backends::journal::FileJournal;
-use backends::sqlite::Sqlite;
 use forebay_http::quota::Quota;
 use server::inner::Inner;
 use server::options::{Options, index_of};
 use server::shared::Shared;
-use services::database::{Connect, Database, Value};
+use services::database::{Database, Value};
 use services::quota::answer::Ack;
 use services::quota::journal::{Journal, decode};
 use services::quota::secret;
@@ -38,14 +38,6 @@ fn now_ms() -> i64 {
     since.as_millis() as i64
 }
 
-/// The database that `sql` names.
-pub fn database(sql: &str, folder: &Path) -> Result<Arc<dyn Connect>, String> {
-    match sql.split_once(':') {
-        Some(("sqlite", path)) => Ok(Arc::new(Sqlite::new(folder.join(path)))),
-        _ => Err(format!("sql {sql:?}: it is sqlite:FILE")),
-    }
-}
-
 fn settings(options: &Options, root_hash: String) -> Settings {
     let ack = match options.text(const { index_of("quota-ack") }).as_str() {
         "sync" => Ack::Sync,
@@ -61,6 +53,9 @@ fn settings(options: &Options, root_hash: String) -> Settings {
         },
         backlog_rows: number(const { index_of("quota-backlog-rows") }) as usize,
         wait: Duration::from_millis(number(const { index_of("quota-wait-ms") })),
+        writers: number(const { index_of("quota-writers") }) as usize,
+        flush: Duration::from_millis(number(const { index_of("quota-flush-ms") })),
+        kept_ms: number(const { index_of("quota-kept-days") }) as i64 * 86_400_000,
         session_idle_ms: number(const { index_of("quota-session-seconds") }) as i64 * 1000,
         root_hash,
     }
@@ -95,7 +90,8 @@ pub fn start(
         return Ok(None);
     }
     let folder = PathBuf::from(options.text(const { index_of("dir") }));
-    let connect = database(&options.text(const { index_of("sql") }), &folder)?;
+    let connect = address::open(&options.text(const { index_of("sql") }), &folder)
+        .map_err(|error| format!("sql: {error}"))?;
     let given = options.text(const { index_of("quota-root-key") });
     let root_key = root_key(given, &folder.join("quota-root.key"), &mut random)?;
     let settings = settings(options, secret::digest(root_key.as_bytes()));
@@ -133,7 +129,8 @@ pub struct QuotaArgs {
 enum What {
     /// Compare rows, counters and journal; exit with 1 at a difference of one
     Verify {
-        /// The database: sqlite:FILE (below --dir)
+        /// The database: sqlite:FILE (below --dir), mysql://user@host/database,
+        /// postgres://user@host/database
         #[arg(long, default_value = "sqlite:forebay.db")]
         sql: String,
         /// The server's folder
@@ -163,7 +160,8 @@ fn verify(sql: &str, folder: &Path) -> Result<Vec<String>, String> {
     {
         return Err(format!("there is no {}", file.display()));
     }
-    let mut connection = database(sql, folder)?.connect().map_err(|error| error.to_string())?;
+    let mut connection =
+        address::open(sql, folder)?.connect().map_err(|error| error.to_string())?;
     let report = check(&mut *connection).map_err(|error| error.to_string())?;
     let (records, counters) = (report.records, report.counters);
     println!("{records} records, {counters} counters, {} differences", report.differences.len());
