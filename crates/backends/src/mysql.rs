@@ -14,7 +14,9 @@ use std::time::Duration;
 use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Conn, Error, Opts, OptsBuilder, Params, Value as Cell};
-use services::database::{Connect, Database, DatabaseError, Dialect, Real, Row, Statement, Value};
+use services::database::{
+    Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Value, Within,
+};
 
 use crate::marks::pieces;
 use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning};
@@ -351,6 +353,31 @@ impl Open {
     fn conn(&mut self) -> (&mut Turning, &mut Conn) {
         (&mut self.turning, self.conn.as_mut().expect("it is there until it is dropped"))
     }
+
+    fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
+        let (turning, conn) = self.conn();
+        turning.wait(STATEMENT_TIMEOUT, async {
+            conn.query_drop(sql).await.map_err(|err| error(&err))
+        })
+    }
+
+    fn run_prepared(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
+        let values: Vec<Cell> = values.iter().map(to_cell).collect();
+        let params = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
+        let (turning, conn) = self.conn();
+        turning.wait(STATEMENT_TIMEOUT, async {
+            let mut result = conn.exec_iter(sql, params).await.map_err(|err| error(&err))?;
+            let changed = result.affected_rows();
+            let rows: Vec<mysql_async::Row> = result.collect().await.map_err(|err| error(&err))?;
+            result.drop_result().await.map_err(|err| error(&err))?;
+            let of_row = |row: mysql_async::Row| {
+                let columns = row.columns();
+                let cells = row.unwrap_raw().into_iter().map(|cell| cell.unwrap_or(Cell::NULL));
+                cells.zip(&*columns).map(|(cell, column)| of_cell(cell, column)).collect()
+            };
+            Ok(Ran { changed, rows: rows.into_iter().map(of_row).collect() })
+        })
+    }
 }
 
 impl Database for Open {
@@ -359,19 +386,7 @@ impl Database for Open {
     }
 
     fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
-        let values: Vec<Cell> = values.iter().map(to_cell).collect();
-        let params = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
-        let (turning, conn) = self.conn();
-        turning.wait(STATEMENT_TIMEOUT, async {
-            let rows: Result<Vec<mysql_async::Row>, Error> = conn.exec(sql, params).await;
-            let rows = rows.map_err(|err| error(&err))?;
-            let of_row = |row: mysql_async::Row| {
-                let columns = row.columns();
-                let cells = row.unwrap_raw().into_iter().map(|cell| cell.unwrap_or(Cell::NULL));
-                cells.zip(&*columns).map(|(cell, column)| of_cell(cell, column)).collect()
-            };
-            Ok(rows.into_iter().map(of_row).collect())
-        })
+        self.run_prepared(sql, values).map(|ran| ran.rows)
     }
 
     fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError> {
@@ -380,5 +395,31 @@ impl Database for Open {
         }
         let (turning, conn) = self.conn();
         turning.wait(STATEMENT_TIMEOUT, transact(conn, statements))
+    }
+
+    fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
+        self.plain("BEGIN")?;
+        match inside(&mut UnderWay(self)) {
+            // As in [`transact`], but that an error here comes from COMMIT itself.
+            Ok(true) => self.plain("COMMIT").map_err(|error| match error {
+                DatabaseError::Refused(why) => DatabaseError::Lost(why),
+                error => error,
+            }),
+            Ok(false) => self.plain("ROLLBACK"),
+            Err(error @ DatabaseError::Lost(_)) => Err(error),
+            Err(error) => self.plain("ROLLBACK").and(Err(error)),
+        }
+    }
+}
+
+struct UnderWay<'a>(&'a mut Open);
+
+impl Within for UnderWay<'_> {
+    fn dialect(&self) -> Dialect {
+        Dialect::Mysql
+    }
+
+    fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
+        self.0.run_prepared(sql, values)
     }
 }

@@ -1,9 +1,9 @@
 //! `Database` over PostgreSQL.
 //!
 //! Statements are prepared once in a connection. A transaction is known before it begins: BEGIN,
-//! its statements and COMMIT are sent together and answered together, one round trip. If one fails the
-//! server passes over the rest and COMMIT rolls back. Rows of one insert travel as one array for
-//! each column, so that a single prepared statement takes any number of them.
+//! its statements and COMMIT are sent together and answered together, one round trip. If one fails
+//! the server passes over the rest and COMMIT rolls back. Rows of one insert travel as one array
+//! for each column, so that a single prepared statement takes any number of them.
 //!
 //! Values are sent as text, which every type reads, and come back in the server's binary form.
 
@@ -14,7 +14,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use services::database::{Connect, Database, DatabaseError, Dialect, Row, Statement, Value};
+use services::database::{
+    Connect, Database, DatabaseError, Dialect, Inside, Ran, Row, Statement, Value, Within,
+};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, NoTls, Statement as Prepared};
@@ -305,19 +307,25 @@ impl Open {
         let Open { client, turning, prepared } = self;
         (turning, Desk { client, prepared })
     }
-}
 
-impl Database for Open {
-    fn dialect(&self) -> Dialect {
-        Dialect::Postgres
+    fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
+        let (turning, desk) = self.desk();
+        turning.wait(STATEMENT_TIMEOUT, async {
+            desk.client.batch_execute(sql).await.map_err(|err| error(&err))
+        })
     }
 
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
+    fn run_prepared(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
         let values: Vec<Written> = values.iter().map(Written::of).collect();
         let (turning, mut desk) = self.desk();
         turning.wait(STATEMENT_TIMEOUT, async {
             let prepared = desk.prepare(sql).await?;
             fits(&prepared, values.len())?;
+            if prepared.columns().is_empty() {
+                let changed = desk.client.execute(&*prepared, &given(&values)).await;
+                let changed = changed.map_err(|err| error(&err))?;
+                return Ok(Ran { changed, rows: Vec::new() });
+            }
             let rows = desk.client.query(&*prepared, &given(&values)).await;
             let mut all = Vec::new();
             for row in rows.map_err(|err| error(&err))? {
@@ -326,8 +334,18 @@ impl Database for Open {
                     .collect();
                 all.push(cells.map_err(|err| error(&err))?);
             }
-            Ok(all)
+            Ok(Ran { changed: 0, rows: all })
         })
+    }
+}
+
+impl Database for Open {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
+        self.run_prepared(sql, values).map(|ran| ran.rows)
     }
 
     fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError> {
@@ -348,6 +366,28 @@ impl Database for Open {
             }
             Ok(sums)
         })
+    }
+
+    fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
+        self.plain("BEGIN")?;
+        match inside(&mut UnderWay(self)) {
+            Ok(true) => self.plain("COMMIT"),
+            Ok(false) => self.plain("ROLLBACK"),
+            Err(error @ DatabaseError::Lost(_)) => Err(error),
+            Err(error) => self.plain("ROLLBACK").and(Err(error)),
+        }
+    }
+}
+
+struct UnderWay<'a>(&'a mut Open);
+
+impl Within for UnderWay<'_> {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
+        self.0.run_prepared(sql, values)
     }
 }
 

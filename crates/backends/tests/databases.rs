@@ -293,6 +293,32 @@ fn two_who_lock_each_other_are_told_to_try_again() {
     }
 }
 
+#[test]
+fn a_transaction_looks_at_what_it_did() {
+    for place in places("looks") {
+        let mut database = place.open();
+        for (is_kept, expected) in [(false, 0), (true, 1)] {
+            let done = database.within(&mut |within| {
+                let ran = within
+                    .run("INSERT INTO looks (id, many) VALUES (?, ?)", &[1.into(), 2.into()])?;
+                assert_eq!((ran.changed, ran.rows.len()), (1, 0));
+                let ran = within.run("SELECT many FROM looks WHERE id = ?", &[1.into()])?;
+                assert_eq!(ran.rows, [[Value::Int(2)]]);
+                Ok(is_kept)
+            });
+            assert_eq!(done, Ok(()));
+            assert_eq!(count(&mut *database, "looks"), expected);
+        }
+        let failed = database.within(&mut |within| {
+            within.run("UPDATE looks SET many = 3", &[])?;
+            within.run("INSERT INTO looks (id) VALUES (?)", &[1.into()]).map(|_| true)
+        });
+        assert!(matches!(failed, Err(DatabaseError::Duplicate(_))), "{failed:?}");
+        let rows = database.query("SELECT many FROM looks", &[]).expect("rows");
+        assert_eq!(rows, [[Value::Int(2)]]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]

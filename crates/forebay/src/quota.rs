@@ -14,7 +14,7 @@ use forebay_http::quota::Quota;
 use server::inner::Inner;
 use server::options::{Options, index_of};
 use server::shared::Shared;
-use services::database::{Database, Value};
+use services::database::{Connect, Database, Value};
 use services::quota::answer::Ack;
 use services::quota::journal::{Journal, decode};
 use services::quota::secret;
@@ -36,6 +36,11 @@ impl Engine for InnerEngine {
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as i64
+}
+
+/// The database that `sql` names.
+pub fn database(sql: &str, folder: &Path) -> Result<Arc<dyn Connect>, String> {
+    address::open(sql, folder).map_err(|error| format!("sql: {error}"))
 }
 
 fn settings(options: &Options, root_hash: String) -> Settings {
@@ -90,13 +95,12 @@ pub fn start(
         return Ok(None);
     }
     let folder = PathBuf::from(options.text(const { index_of("dir") }));
-    let connect = address::open(&options.text(const { index_of("sql") }), &folder)
-        .map_err(|error| format!("sql: {error}"))?;
+    let connect = database(&options.text(const { index_of("sql") }), &folder)?;
     let given = options.text(const { index_of("quota-root-key") });
     let root_key = root_key(given, &folder.join("quota-root.key"), &mut random)?;
     let settings = settings(options, secret::digest(root_key.as_bytes()));
     let journal = FileJournal::open(&folder.join("quota-journal.log"))?;
-    let inner = Inner::new(Arc::clone(shared), random());
+    let inner = Inner::new(Arc::clone(shared), 0, random());
     let parts = Parts {
         store: Arc::new(Embedded(InnerEngine(inner))),
         connect,
@@ -106,6 +110,7 @@ pub fn start(
         settings,
     };
     let service = Service::start(parts).map_err(|error| format!("metered ingest: {error}"))?;
+    crate::quota_commands::set(Arc::clone(&service));
     let weak = Arc::downgrade(&service);
     let tidy = thread::Builder::new().name("quota-tidy".into()).spawn(move || {
         while let Some(service) = weak.upgrade() {
@@ -160,8 +165,7 @@ fn verify(sql: &str, folder: &Path) -> Result<Vec<String>, String> {
     {
         return Err(format!("there is no {}", file.display()));
     }
-    let mut connection =
-        address::open(sql, folder)?.connect().map_err(|error| error.to_string())?;
+    let mut connection = database(sql, folder)?.connect().map_err(|error| error.to_string())?;
     let report = check(&mut *connection).map_err(|error| error.to_string())?;
     let (records, counters) = (report.records, report.counters);
     println!("{records} records, {counters} counters, {} differences", report.differences.len());

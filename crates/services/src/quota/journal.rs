@@ -229,6 +229,7 @@ impl Flusher {
                 }
                 Group::Works(group) => {
                     let last = group.last().map_or(0, |frame| frame.number);
+                    let count = group.len();
                     let rows: usize = group.iter().map(|frame| frame.batch.records.len()).sum();
                     let names = group.iter().map(|frame| Known::names(&frame.batch));
                     let names: Vec<_> = names.collect();
@@ -239,6 +240,7 @@ impl Flusher {
                     names.iter().for_each(|names| known.forget(names));
                     counts.records.fetch_add(rows as u64, Ordering::Relaxed);
                     between.applied.store(last, Ordering::Release);
+                    frames.finish(count);
                 }
             }
         }
@@ -278,7 +280,11 @@ impl Scribe {
                 Group::Jobs(jobs) => {
                     jobs.into_iter().for_each(|job| run_job(&mut self.committer, job));
                 }
-                Group::Works(works) => self.acknowledge(works),
+                Group::Works(works) => {
+                    let count = works.len();
+                    self.acknowledge(works);
+                    self.queue.finish(count);
+                }
             }
         }
         self.frames.close();

@@ -110,7 +110,7 @@ pub struct Service {
     pub(super) queue: Arc<Queue<Work>>,
     /// The thread that changes the database; its jobs run between its transactions.
     pub(super) changer: Arc<dyn Jobs>,
-    frames: Option<Arc<Queue<Frame>>>,
+    pub(super) frames: Option<Arc<Queue<Frame>>>,
     pub(super) clock: Clock,
     desk: Arc<Queue<Never>>,
     callers: RwLock<HashMap<String, Entry>>,
@@ -315,6 +315,11 @@ impl Service {
         }
         let org = Arc::clone(orgs.entry(id.into()).or_insert_with(|| Arc::new(org)));
         Ok(Some(org))
+    }
+
+    /// An organisation that is in memory, unless somebody else is looking for one just now.
+    pub(super) fn known_org(&self, id: &str) -> Option<Arc<Org>> {
+        self.orgs.try_lock().ok()?.get(id).cloned()
     }
 
     /// Organisations in memory.

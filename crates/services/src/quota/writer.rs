@@ -226,6 +226,7 @@ impl Writer {
                     for (work, outcome) in answers {
                         (work.done)(outcome);
                     }
+                    self.queue.finish(count);
                 }
             }
         }
