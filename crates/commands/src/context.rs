@@ -295,6 +295,9 @@ pub struct Session {
     pub resp3: bool,
     /// What takes part in the transaction or script that runs, besides the keys.
     pub unit: Vec<Box<dyn Participant>>,
+    /// What a family keeps for this client between commands, such as an open SQL transaction:
+    /// dropped, and so undone, when the client goes or says RESET.
+    pub kept: Option<Box<dyn Any + Send>>,
     /// The commit log's position after this client's last write.
     pub written: u64,
 }
@@ -316,6 +319,7 @@ impl Session {
             no_touch: false,
             resp3: false,
             unit: Vec::new(),
+            kept: None,
             written: 0,
         }
     }

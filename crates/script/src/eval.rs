@@ -277,8 +277,7 @@ fn eval_either(
         let limit = cx.host.script_memory_max();
         let job = Job { reference: found.reference, words: args, key_count };
         let out = std::mem::take(engines.spare());
-        let name = std::str::from_utf8(&found.hex).unwrap_or_default();
-        let mut run = Run::new(cx, out, name, args);
+        let mut run = Run::new(cx, out, &found.hex, args);
         let result = prepare(&mut run, found.flags, is_ro)
             .and_then(|()| perform(&mut run, |run| engines.run_script(run, &job, limit)));
         *engines.spare() = run.end();
