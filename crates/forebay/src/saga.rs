@@ -64,7 +64,8 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
     let log: Arc<dyn Journal> = Arc::new(log.map_err(|error| format!("sagas: {error}"))?);
     let clock = Arc::new(Clock::new(seed));
     let hosts = options.text(const { index_of("saga-branch-hosts") });
-    let guard = Guard { allowed: hosts.split_whitespace().map(str::to_string).collect() };
+    let allowed = hosts.split_whitespace().map(str::to_string).collect();
+    let guard = Guard { allowed, refuses_private: false };
     let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard));
     let calls = Arc::clone(&caller);
     coordinator.start(Arc::clone(&log), calls, clock.moment());

@@ -9,6 +9,7 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -110,6 +111,8 @@ pub struct Service {
     random: Mutex<Box<dyn FnMut() -> u64 + Send>>,
     /// For metrics.
     pub counts: Arc<Counts>,
+    /// When a webhook has to be called next, in milliseconds since 1970.
+    pub(super) due_ms: AtomicI64,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -181,6 +184,7 @@ impl Service {
             sessions: Mutex::default(),
             random: Mutex::new(random),
             counts,
+            due_ms: AtomicI64::new(0),
             threads: Mutex::new(threads),
         }))
     }
@@ -205,6 +209,11 @@ impl Service {
     /// The time.
     pub fn now_ms(&self) -> i64 {
         (self.clock)()
+    }
+
+    /// Random bits.
+    pub(super) fn random_bits(&self) -> u64 {
+        (lock(&self.random))()
     }
 
     /// A new secret of 48 digits.
@@ -304,6 +313,21 @@ impl Service {
     /// An organisation that is in memory, unless somebody else is looking for one just now.
     pub(super) fn known_org(&self, id: &str) -> Option<Arc<Org>> {
         self.orgs.try_lock().ok()?.get(id).cloned()
+    }
+
+    /// Records that wait for the database.
+    pub fn backlog_rows(&self) -> usize {
+        self.queue.rows() + self.frames.as_ref().map_or(0, |frames| frames.rows())
+    }
+
+    /// How many organisations are in memory.
+    pub fn orgs_in_memory(&self) -> usize {
+        lock(&self.orgs).len()
+    }
+
+    /// How many sessions are open.
+    pub fn sessions_open(&self) -> usize {
+        lock(&self.sessions).len()
     }
 
     /// Organisations in memory.

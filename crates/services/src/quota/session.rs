@@ -84,9 +84,10 @@ impl Service {
         Some((session.caller, session.accepted))
     }
 
-    /// Ends the sessions that have been idle for too long, and writes down who was refused. To be
-    /// called now and then.
-    pub fn tidy(&self, now_ms: i64) {
+    /// Ends the sessions that have been idle for too long, writes down who was refused and who has
+    /// passed a threshold. To be called now and then.
+    pub fn tidy(self: &Arc<Self>, now_ms: i64) {
+        self.tell_passed();
         let idle: Vec<String> = lock(&self.sessions)
             .iter()
             .filter(|(_, session)| session.idle_at_ms <= now_ms)
