@@ -95,6 +95,9 @@ async fn serve(
     if let Some(saga) = &doors.saga {
         saga.attach();
     }
+    if let Some(quota) = &doors.quota {
+        quota.attach();
+    }
     let (ending, ended) = oneshot::channel();
     let serving = axum::serve(listener, routes::routes(doors)).with_graceful_shutdown(async {
         let _ = stopped.await;

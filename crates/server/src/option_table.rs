@@ -103,6 +103,8 @@ table! {
         "Seconds after which an idle session ends.";
     "quota-root-key": Secret, "", Start,
         "The key that makes organisations; unless given, that in quota-root.key, made at need.";
+    "quota-webhook-hosts": Text, "", Start,
+        "Hosts that webhooks may be called at though their addresses are private.";
     "quota-older-headers": Bool, "no", Start,
         "Whether RateLimit-Limit, -Remaining and -Reset are sent as well.";
 }

@@ -95,6 +95,15 @@ fn schemas() -> Value {
                 "items": { "enum": ["ingest", "read", "manage"] } },
             "expires_at": { "type": ["string", "null"], "format": "date-time" },
         } },
+        "Webhook": object(&["id", "org", "url", "enabled", "created_at"], json!({
+            "id": text(), "org": text(), "url": text(), "enabled": { "type": "boolean" },
+            "created_at": moment, "secret": text(),
+        })),
+        "NewWebhook": { "type": "object", "additionalProperties": false, "required": ["url"],
+            "properties": {
+                "url": { "type": "string", "maxLength": 2000 },
+                "secret": { "type": ["string", "null"] },
+            } },
         "Adjustment": { "type": "object", "additionalProperties": false,
             "required": ["delta", "reason", "idempotency_key"], "properties": {
                 "delta": whole(), "reason": { "type": "string", "maxLength": 1000 },
@@ -119,6 +128,11 @@ fn shape(run: Run) -> (Option<Value>, &'static str, Value) {
         Run::MakeKey => (Some(to("NewKey")), "201", to("Key")),
         Run::DisableKey => (None, "204", Value::Null),
         Run::Audit => (None, "200", listed(any())),
+        Run::Webhooks => (None, "200", listed(to("Webhook"))),
+        Run::MakeWebhook => (Some(to("NewWebhook")), "201", to("Webhook")),
+        Run::RemoveWebhook => (None, "204", Value::Null),
+        Run::TestWebhook => (None, "202", any()),
+        Run::Deliveries => (None, "200", listed(any())),
         Run::Verify => (None, "200", any()),
         Run::Document => (None, "200", any()),
         Run::Page => (None, "200", Value::Null),
@@ -152,6 +166,7 @@ fn queries(run: Run) -> &'static [(&'static str, &'static str)] {
             ("tz", "The time zone of the windows; UTC unless given."),
             ("group_by", "key, type, or both with a comma."),
         ],
+        Run::Deliveries => &[("limit", "Lines at most; 100 unless given, 1000 at most.")],
         Run::Audit => &[
             ("org", "The organisation; the key's own unless given."),
             ("before", "Only lines with a smaller id."),
