@@ -176,6 +176,18 @@ fn queries(run: Run) -> &'static [(&'static str, &'static str)] {
     }
 }
 
+/// What a parameter of the query is, the same for all routes.
+fn query_schema(name: &str) -> Value {
+    match name {
+        "from" | "to" => json!({ "type": "string", "format": "date-time" }),
+        "window" => json!({ "enum": ["minute", "hour", "day", "week", "month", "year"] }),
+        "group_by" => json!({ "enum": ["key", "type", "key,type"] }),
+        "cost" => json!({ "type": "integer", "minimum": 0, "maximum": 1_i64 << 53 }),
+        "before" | "limit" => json!({ "type": "integer", "minimum": 1, "maximum": 1_i64 << 53 }),
+        _ => text(),
+    }
+}
+
 fn parameters(route: &Route) -> Vec<Value> {
     let mut all = Vec::new();
     for name in route.path.split('/').filter_map(|word| word.strip_prefix('{')) {
@@ -183,7 +195,8 @@ fn parameters(route: &Route) -> Vec<Value> {
         all.push(json!({ "name": name, "in": "path", "required": true, "schema": text() }));
     }
     for (name, doc) in queries(route.run) {
-        all.push(json!({ "name": name, "in": "query", "description": doc, "schema": text() }));
+        let schema = query_schema(name);
+        all.push(json!({ "name": name, "in": "query", "description": doc, "schema": schema }));
     }
     if route.run == Run::Ingest {
         let doc = "The same request is done once; kept as long as its record.";
@@ -233,8 +246,11 @@ fn operation(route: &Route) -> Value {
         }
         operation["requestBody"] = json!({ "required": false, "content": content });
     }
-    if matches!(route.run, Run::Document | Run::Page) {
-        operation["security"] = json!([]);
+    match route.run {
+        Run::Document | Run::Page => operation["security"] = json!([]),
+        // A session is enough.
+        Run::Ingest | Run::CloseSession => operation["security"] = json!([{}, { "key": [] }]),
+        _ => {}
     }
     operation
 }
