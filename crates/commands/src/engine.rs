@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use keyspace::effects::Gone;
 use keyspace::hasher::hash;
 use keyspace::keys::Keys;
 use keyspace::keyspace::{Keyspace, Tally, shard_of};
@@ -635,8 +636,11 @@ fn log(cx: &mut Context<'_>, db: usize, args: Args<'_>, dirty: u64) {
 }
 
 fn log_expired(keys: &mut Keys<'_>, log: &mut Records) {
-    for (db, key) in std::mem::take(&mut keys.effects.expired) {
-        log.push(db, [&b"DEL"[..], &key].into_iter());
+    for Gone { db, key, fields } in std::mem::take(&mut keys.effects.expired) {
+        let name: &[u8] = if fields.is_empty() { b"DEL" } else { b"HDEL" };
+        let mut words = vec![name, &key];
+        words.extend(fields.iter().map(Vec::as_slice));
+        log.push(db, words.into_iter());
     }
 }
 
@@ -684,6 +688,7 @@ fn serve(cx: &mut Context<'_>, deferred: &mut Vec<(usize, Vec<u8>)>) {
                 deferred.push((db, key.clone()));
                 break;
             }
+            cx.keys.after_locking();
             if waiter.try_begin() {
                 serve_one(cx, entry, &waiter, task);
             }

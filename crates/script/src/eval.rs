@@ -170,6 +170,11 @@ pub(crate) fn prepare(run: &mut Run<'_, '_>, flags: Flags, is_ro: bool) -> Resul
             const TEXT: &str = "ERR Can not execute a script with write flag using *_ro command.";
             return Err(Error::text(TEXT));
         }
+        if !flags.has(Flags::NO_WRITES)
+            && let Some(refusal) = run.cx.host.write_refusal()
+        {
+            return Err(refusal.script);
+        }
         if is_short && !flags.has(Flags::ALLOW_OOM) && !flags.has(Flags::NO_WRITES) {
             return Err(Error::text(
                 "OOM allow-oom flag is not set on the script, can not run it when used memory > \

@@ -158,6 +158,12 @@ impl<'r, 'c> Run<'r, 'c> {
             const TEXT: &str = "ERR Write commands are not allowed from read-only scripts.";
             return Err(Error::text(TEXT));
         }
+        if flags.has(WRITE)
+            && !self.has_written
+            && let Some(refusal) = self.cx.host.write_refusal()
+        {
+            return Err(refusal.command);
+        }
         if self.is_memory_short && !self.has_written && flags.has(DENY_OOM) {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
