@@ -62,7 +62,8 @@ impl<'a> Turn<'a> {
         let entries = &entries[..count];
         let (count, failed) = run_many(&mut cx, &Pipeline { entries, requests, input, first });
         cx.host.batch_ran(cx.session, &entries[..count], failed);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
         count
     }
@@ -90,7 +91,8 @@ impl<'a> Turn<'a> {
         let mut cx = Context::new(keys, out, session, host, core, &core.registry.entries()[0]);
         cx.keys.select(cx.session.db);
         run(&mut cx);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
     }
 }

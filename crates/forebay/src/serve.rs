@@ -123,6 +123,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     if !running.shared.is_stopping.load(Ordering::Acquire) {
         tracing::info!("Ready to accept connections");
     }
+    sys::give_back_code();
     supervisor.tell("READY=1");
     let shared = Arc::clone(&running.shared);
     running.join();

@@ -340,6 +340,8 @@ table! {
     "rdbchecksum": Bool, "yes", Always, "Whether it ends with a checksum.";
     "rdb-del-sync-files": Bool, "no", NoEffect, "Whether snapshots made for replicas are removed.";
     "rdb-save-incremental-fsync": Bool, "yes", Always, "Whether saving makes it safe bit by bit.";
+    "snapshot-buffer-limit": Bytes(0, BIG), "0", Always,
+        "Bytes of changed keys that may wait for a save; 0 = a 64th of memory, 1 to 32 MB.";
     "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "key-load-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect,
