@@ -113,13 +113,8 @@ impl Budget {
 
     /// Why it was stopped, if it was.
     pub fn stopped(&self) -> Stopped {
-        let all = [
-            Stopped::No,
-            Stopped::Steps,
-            Stopped::Time,
-            Stopped::Cancelled,
-            Stopped::Yielded,
-        ];
+        let all =
+            [Stopped::No, Stopped::Steps, Stopped::Time, Stopped::Cancelled, Stopped::Yielded];
         all[self.stopped.load(Ordering::Relaxed) as usize]
     }
 

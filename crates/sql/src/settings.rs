@@ -162,11 +162,8 @@ fn inside(folder: &Path, path: &[u8]) -> Result<PathBuf, &'static str> {
         return Err(OUTSIDE);
     }
     let given = Path::new(text);
-    let relative = if given.is_absolute() {
-        given.strip_prefix(folder).map_err(|_| OUTSIDE)?
-    } else {
-        given
-    };
+    let relative =
+        if given.is_absolute() { given.strip_prefix(folder).map_err(|_| OUTSIDE)? } else { given };
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     let parts = relative.components().filter(|part| *part != Component::CurDir);
     if parts.clone().count() == 0 || !parts.clone().all(is_plain) {

@@ -208,7 +208,8 @@ pub fn commit(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let open = take_open(cx)?;
     let mut client = make_wait(cx);
     client.db = open.db;
-    let job = Job { key: open.key.clone(), orders: Vec::new(), client, background };
+    let job =
+        Job { key: open.key.clone(), orders: Vec::new(), client, background, is_for_writer: false };
     open.sender.send(Ask::Commit(job)).map_err(|_| give_up(cx))
 }
 
@@ -441,11 +442,7 @@ impl Work {
     }
 
     /// Performs one command; tells the time and the chance it saw if it changed something.
-    fn perform(
-        &mut self,
-        order: &Order,
-        out: &mut Writer,
-    ) -> Result<Option<(i64, u64)>, Failure> {
+    fn perform(&mut self, order: &Order, out: &mut Writer) -> Result<Option<(i64, u64)>, Failure> {
         let Some(side) = &mut self.side else { return Err(Failure::GroupLost) };
         let parsed = (order.row.parse)(order.args.args());
         let plan = parsed.map_err(|error| Failure::refused(error.message()))?;
