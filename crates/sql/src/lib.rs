@@ -5,6 +5,7 @@
 //!  v1 v2      words -> plan                 queue    a database's own thread
 //!  perform    plan -> SQL, statements       database the value: a connection lent out
 //!  transaction, cursor: what stays between   snapshot to be read beside the writer
+//!  readers    long reads beside the writer
 //!  run        SQL on a connection           image    a database as bytes
 //!  connection statements kept, guard        raw      SQLite itself
 //! ```
@@ -26,6 +27,7 @@ pub mod perform;
 pub mod plan;
 pub mod queue;
 pub mod raw;
+pub mod readers;
 pub mod reply;
 pub mod run;
 pub mod serve;

@@ -226,7 +226,8 @@ pub struct Done {
 
 const NOT_READ_ONLY: &str = "Statement is not read only but it may modify the database, use \
      `EXEC_STATEMENT` instead.";
-const NO_STATEMENT: &str = "The statement is not present in the database";
+/// What is said of a name that is not known.
+pub(crate) const NO_STATEMENT: &str = "The statement is not present in the database";
 const OPEN_END: &str = "ERR a transaction must end in the command that begins it, or be one of \
      MULTI or SQL.BEGIN";
 const FILES: &str =

@@ -25,7 +25,7 @@ use crate::queue::{self, Client, Job, Order};
 use crate::reply::Fields;
 use crate::run::Place;
 use crate::settings::settings;
-use crate::{statistics, transaction};
+use crate::{readers, statistics, transaction};
 
 /// The database at a key.
 ///
@@ -141,18 +141,19 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         (None, true) => return run_in_unit(cx, &plan, &database, args),
         (None, false) => (Some(database.lease()), Place::Thread(settings().timeout_ms())),
     };
+    let mut is_long = false;
     if let Some(lease) = &mut lease {
         log_left(cx, plan.key, &database);
         frozen::begin(cx.keys.now_ms(), None);
         let source = copied(cx, &plan, background.is_some())?;
         match perform_live(cx, lease, &plan, source.as_deref(), place) {
-            Err(Failure::TooLong) if background.is_some() => {}
+            Err(Failure::TooLong) if background.is_some() => is_long = true,
             result => return finish(cx, &plan, &database, args, result, source),
         }
     }
     drop(lease);
     let order = Order { row, args: args.to_owned(), source: source_of(cx, &plan)? };
-    enqueue(cx, &database, plan.key, vec![order]);
+    enqueue(cx, &database, plan.key, vec![order], is_long);
     cx.keys.rewrite_to_nothing();
     Ok(())
 }
@@ -286,11 +287,20 @@ pub fn fill_stream(
     Ok(())
 }
 
-/// Gives commands to their database's thread, and makes the client wait for it.
-fn enqueue(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8], orders: Vec<Order>) {
+/// Gives commands to their database's thread or its readers, and makes the client wait for it.
+fn enqueue(
+    cx: &mut Context<'_>,
+    database: &Arc<Database>,
+    key: &[u8],
+    orders: Vec<Order>,
+    is_long: bool,
+) {
     let Some(background) = cx.host.background() else { return };
     let client = make_wait(cx);
-    queue::push(database, Job { key: key.to_vec(), orders, client, background });
+    let job = Job { key: key.to_vec(), orders, client, background, is_for_writer: false };
+    if let Some(job) = readers::push(database, job, is_long) {
+        queue::push(database, job);
+    }
 }
 
 /// Makes the client wait for another thread's answer.
@@ -350,7 +360,7 @@ fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usi
     cx.keys.before_inner_change(key);
     let on_file = database.is_on_file();
     let lease = if on_file { None } else { database.try_lease() };
-    let Some(mut lease) = lease else { return queue_rest(cx, pipeline, from, &database) };
+    let Some(mut lease) = lease else { return queue_rest(cx, pipeline, from, &database, false) };
     log_left(cx, key, &database);
     let start = cx.out.bytes().len();
     if lease.begin_group().is_err() {
@@ -374,7 +384,7 @@ fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usi
     match stop {
         Stop::Other if done == 0 => (1, run_single(cx, pipeline, from)),
         Stop::TooLong | Stop::Lost => {
-            let (more, _) = queue_rest(cx, pipeline, group.next, &database);
+            let (more, _) = queue_rest(cx, pipeline, group.next, &database, stop == Stop::TooLong);
             (done + more, failed)
         }
         _ => (done, failed),
@@ -463,6 +473,7 @@ fn queue_rest(
     pipeline: &Pipeline<'_>,
     from: usize,
     database: &Arc<Database>,
+    is_long: bool,
 ) -> (usize, u64) {
     let order = |index: usize| {
         let row = row_of(pipeline.entries[index]);
@@ -470,7 +481,7 @@ fn queue_rest(
     };
     let orders: Vec<Order> = (from..pipeline.entries.len()).map(order).collect();
     let count = orders.len();
-    enqueue(cx, database, pipeline.args(from).word(1), orders);
+    enqueue(cx, database, pipeline.args(from).word(1), orders, is_long);
     (count, 0)
 }
 

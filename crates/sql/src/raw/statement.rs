@@ -12,9 +12,10 @@ use std::sync::Arc;
 use rusqlite::ffi;
 
 use crate::error::SqlError;
+use crate::raw::picture::Shown;
 
-/// An open connection.
-pub struct Handle(rusqlite::Connection);
+/// An open connection. What it shows goes after it.
+pub struct Handle(rusqlite::Connection, Shown);
 
 /// A share of an open connection, as it and its statements hold it: closed when the last is gone.
 /// Shares stay inside this crate's `Connection`, so they move between threads together.
@@ -42,7 +43,7 @@ impl Handle {
     /// Takes a connection in.
     #[allow(clippy::new_ret_no_self, clippy::arc_with_non_send_sync)]
     pub fn new(connection: rusqlite::Connection) -> Shared {
-        Shared(Arc::new(Handle(connection)))
+        Shared(Arc::new(Handle(connection, Shown::default())))
     }
 
     /// The connection by its own library.
@@ -50,7 +51,11 @@ impl Handle {
         &self.0
     }
 
-    fn raw(&self) -> *mut ffi::sqlite3 {
+    pub(super) fn shown(&self) -> &Shown {
+        &self.1
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::sqlite3 {
         // SAFETY: the handle is only used while `self` lives, and never closed through it.
         unsafe { self.0.handle() }
     }
@@ -159,7 +164,7 @@ impl Handle {
         unsafe { ffi::sqlite3_limit(self.raw(), ffi::SQLITE_LIMIT_LENGTH, bytes) };
     }
 
-    fn error(&self, code: c_int) -> SqlError {
+    pub(super) fn error(&self, code: c_int) -> SqlError {
         // SAFETY: the connection is open; the message lives until the next call on it.
         let (extended, message) = unsafe {
             let message = ffi::sqlite3_errmsg(self.raw());
