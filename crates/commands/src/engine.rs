@@ -479,6 +479,9 @@ impl<'a> Turn<'a> {
     /// Logs and announces keys that went without a command, and gives their locks back.
     fn settle_gone(&mut self, session: &mut Session, out: &mut Writer, mut keys: Keys<'_>) {
         let mut log = Records::default();
+        if !keys.effects.touched.is_empty() {
+            keys.tell_observer();
+        }
         log_expired(&mut keys, &mut log);
         if !log.is_empty() {
             keys.space().commit(log.batch());
@@ -587,6 +590,9 @@ pub(crate) fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
 #[inline]
 fn give_back(cx: Context<'_>) {
     let Context { mut keys, out, session, host, mut log, .. } = cx;
+    if !keys.effects.touched.is_empty() {
+        keys.tell_observer();
+    }
     commit(&mut keys, session, &mut log);
     announce(&mut keys, host);
     let quiet = keys.effects.is_quiet();

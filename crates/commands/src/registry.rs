@@ -96,7 +96,8 @@ impl Folded {
 
     #[inline]
     fn new(name: &[u8]) -> Folded {
-        let half = |bytes: Option<&[u8; 4]>| bytes.map_or(0, |it| u64::from(u32::from_le_bytes(*it)));
+        let half =
+            |bytes: Option<&[u8; 4]>| bytes.map_or(0, |it| u64::from(u32::from_le_bytes(*it)));
         let (head, tail) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
             (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
             _ if name.len() >= 4 => (half(name.first_chunk()), half(name.last_chunk())),
