@@ -7,8 +7,8 @@
 //!
 //! A hash whose fields expire has a heap of the same kind for them, and an item in its shard's.
 //!
-//! **Invariant:** every key with a time to live has an item with exactly that time; every hash whose
-//! fields expire has one that is not later than the first of them.
+//! **Invariant:** every key with a time to live has an item with exactly that time; every hash with
+//! fields that expire has one that is not later than the first of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -93,6 +93,12 @@ table! {
         "Records that may wait for the database; beyond, requests are answered 503.";
     "quota-wait-ms": Int(1, 3_600_000), "5000", Start,
         "How long a request waits for a database that does not answer before it is refused.";
+    "quota-writers": Int(1, 256), "4", Start,
+        "Connections that store side by side where each request has its own transaction (sync).";
+    "quota-flush-ms": Int(0, 60_000), "20", Start,
+        "How long the database's transactions wait for more records of the journal.";
+    "quota-kept-days": Int(1, 3650), "32", Start,
+        "Days that answers are kept for requests that come again under an Idempotency-Key.";
     "quota-session-seconds": Int(1, 31_536_000), "1800", Start,
         "Seconds after which an idle session ends.";
     "quota-root-key": Secret, "", Start,

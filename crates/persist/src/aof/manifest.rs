@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let long = format!("file a seq 1 type b {}\n", "x y ".repeat(300));
-        let special = format!("file {} seq 1 type h\n", "\u{1}".repeat(250));
+        let special = format!("file {} seq 1 type h\n", "\u{1}".repeat(300));
         let cases: [(&str, &str); 13] = [
             ("", "Found an empty AOF manifest"),
             ("\n", "Invalid AOF manifest file format"),

@@ -62,7 +62,8 @@ pub fn open_files(shared: &Shared) -> Result<Files, String> {
     Files::open(disk, Path::new(&dir), &folder, &name).map_err(|error| error.to_string())
 }
 
-/// Loads what there is in the background, if there is anything; until that is done clients are answered -LOADING.
+/// Loads what there is in the background, if there is anything; until that is done clients are
+/// answered -LOADING.
 pub fn begin(shared: &Arc<Shared>, recovery: Recovery) -> io::Result<()> {
     let total = recovery.0.total_bytes();
     if total == 0 {
