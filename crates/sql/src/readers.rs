@@ -299,7 +299,7 @@ fn run_order(
     let mut out = Writer::new(job.client.resp3);
     frozen::begin(now_ms(), None);
     match perform(connection, &plan, None, &mut out, place) {
-        Ok(Outcome { rows, wrote }) => {
+        Ok(Outcome { rows, wrote, .. }) => {
             debug_assert!(!wrote);
             statistics::add(plan.count, 1, 0);
             Ok(match plan.action {
