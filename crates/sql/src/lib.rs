@@ -20,6 +20,7 @@ pub mod frozen;
 pub mod guard;
 pub mod image;
 pub mod lexer;
+pub mod literals;
 pub mod live;
 pub mod native;
 pub mod perform;
