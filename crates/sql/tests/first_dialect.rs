@@ -336,12 +336,19 @@ fn texts_that_differ_in_literals_only_do_what_they_say() {
         ("REDISQL.EXEC DB 'DELETE FROM t WHERE a = 10'", "*2 +DONE :1"),
         ("REDISQL.EXEC DB 'DELETE FROM t WHERE a = 11'", "*2 +DONE :1"),
         ("REDISQL.EXEC DB 'DELETE FROM t WHERE a = 11'", "*2 +DONE :0"),
-        ("REDISQL.QUERY DB 'DELETE FROM t WHERE a = 12'", "-Statement is not read only but it may \
-             modify the database, use `EXEC_STATEMENT` instead."),
-        ("REDISQL.EXEC DB 'INSERT INTO t VALUES(1)'",
-            "-table t has 2 columns but 1 values were supplied"),
-        ("REDISQL.EXEC DB 'INSERT INTO t VALUES(2)'",
-            "-table t has 2 columns but 1 values were supplied"),
+        (
+            "REDISQL.QUERY DB 'DELETE FROM t WHERE a = 12'",
+            "-Statement is not read only but it may \
+             modify the database, use `EXEC_STATEMENT` instead.",
+        ),
+        (
+            "REDISQL.EXEC DB 'INSERT INTO t VALUES(1)'",
+            "-table t has 2 columns but 1 values were supplied",
+        ),
+        (
+            "REDISQL.EXEC DB 'INSERT INTO t VALUES(2)'",
+            "-table t has 2 columns but 1 values were supplied",
+        ),
         ("REDISQL.EXEC DB 'CREATE UNIQUE INDEX u ON t(a)'", "*2 +DONE :0"),
         ("REDISQL.EXEC DB \"INSERT INTO t VALUES(15, 'x')\"", "-UNIQUE constraint failed: t.a"),
         ("REDISQL.EXEC DB \"INSERT INTO t VALUES(16, 'x')\"", "-UNIQUE constraint failed: t.a"),
@@ -350,13 +357,25 @@ fn texts_that_differ_in_literals_only_do_what_they_say() {
     client.check(&[
         ("REDISQL.EXEC DB 'SELECT a FROM t WHERE a = 17'", "*1 *1 :17"),
         ("REDISQL.CREATE_STATEMENT DB two 'SELECT ?1, ?2'", "+OK"),
-        ("SQL.CALL DB two VALUES 1 2", "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
-             *1 *2 :1 :2 $7 changes :0 $10 last_rowid $-1"),
-        ("SQL.CALL DB two VALUES 3", "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
-             *1 *2 :3 $-1 $7 changes :0 $10 last_rowid $-1"),
-        ("SQL.CALL DB two VALUES a", "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
-             *1 *2 $1 a $-1 $7 changes :0 $10 last_rowid $-1"),
-        ("SQL.CALL DB two", "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
-             *1 *2 $-1 $-1 $7 changes :0 $10 last_rowid $-1"),
+        (
+            "SQL.CALL DB two VALUES 1 2",
+            "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
+             *1 *2 :1 :2 $7 changes :0 $10 last_rowid $-1",
+        ),
+        (
+            "SQL.CALL DB two VALUES 3",
+            "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
+             *1 *2 :3 $-1 $7 changes :0 $10 last_rowid $-1",
+        ),
+        (
+            "SQL.CALL DB two VALUES a",
+            "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
+             *1 *2 $1 a $-1 $7 changes :0 $10 last_rowid $-1",
+        ),
+        (
+            "SQL.CALL DB two",
+            "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
+             *1 *2 $-1 $-1 $7 changes :0 $10 last_rowid $-1",
+        ),
     ]);
 }
