@@ -36,6 +36,7 @@ class Forebay:
         self.folder, self.mode = folder, mode
         self.http, self.resp = harness.free_port(), harness.free_port()
         self.process = None
+        self.more = []
 
     def start(self):
         options = {
@@ -43,7 +44,7 @@ class Forebay:
             "quota-ack": self.mode, "save": "", "quota-backlog-rows": 2000, "loglevel": "warning",
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        self.process = subprocess.Popen([harness.default_binary(), "serve", *words])
+        self.process = subprocess.Popen([harness.default_binary(), "serve", *words, *self.more])
         until = time.monotonic() + READY_SECONDS_MAX
         while True:
             try:

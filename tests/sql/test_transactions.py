@@ -162,7 +162,7 @@ def test_what_a_transaction_cannot_do():
         assert "no such database" in refused(client, "SQL.BEGIN", "none")
         assert "syntax error" in refused(client, "SQL.BEGIN", "DB", "WRITE")
         execute(client, "SQL.BEGIN", "DB")
-        assert "copied" in refused(client, "REDISQL.COPY", "DB2", "DB")
+        assert "no copies" in refused(client, "REDISQL.COPY", "DB2", "DB")
         assert "stream" in refused(client, "REDISQL.QUERY.INTO", "s", "DB", "select 1")
         assert "MULTI" in refused(
             client, "EVAL", "return redis.call('REDISQL.EXEC', KEYS[1], 'select 1')", 1, "DB")

@@ -103,6 +103,11 @@ pub trait Host: Any {
         false
     }
 
+    /// Why writes of scripts are refused just now, if they are.
+    fn write_refusal(&mut self) -> Option<WriteRefusal> {
+        None
+    }
+
     /// Called about every millisecond of a script that runs for long, with what it is: others may
     /// be answered meanwhile. What the script is to do.
     fn script_tick(&mut self, script: &Script) -> Tick {
@@ -142,6 +147,15 @@ pub trait Host: Any {
     fn background(&self) -> Option<Arc<dyn Background>> {
         None
     }
+}
+
+/// Why scripts may not write.
+#[derive(Debug)]
+pub struct WriteRefusal {
+    /// What a command that writes is answered.
+    pub command: Error,
+    /// What a script is answered that says by its flags that it may write.
+    pub script: Error,
 }
 
 /// The server for threads that are no event loops, such as a SQL database's.

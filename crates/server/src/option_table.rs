@@ -79,6 +79,7 @@ table! {
     "http-port": Int(0, 65535), "8080", Start,
         "Port for HTTP: /livez, /readyz, /metrics; 0 = none.";
     "http-bind": Text, "127.0.0.1", Start, "Address that HTTP listens on.";
+    "http-threads": Int(0, 256), "0", Start, "Threads of HTTP, 0 = as many as event loops.";
 }
 "Metered ingest" {
     "quota": Bool, "no", Start, "Whether metered ingest is served over HTTP, under /v1/.";
@@ -93,10 +94,18 @@ table! {
         "Records that may wait for the database; beyond, requests are answered 503.";
     "quota-wait-ms": Int(1, 3_600_000), "5000", Start,
         "How long a request waits for a database that does not answer before it is refused.";
+    "quota-writers": Int(1, 256), "4", Start,
+        "Connections that store side by side where each request has its own transaction (sync).";
+    "quota-flush-ms": Int(0, 60_000), "20", Start,
+        "How long the database's transactions wait for more records of the journal.";
+    "quota-kept-days": Int(1, 3650), "32", Start,
+        "Days that answers are kept for requests that come again under an Idempotency-Key.";
     "quota-session-seconds": Int(1, 31_536_000), "1800", Start,
         "Seconds after which an idle session ends.";
     "quota-root-key": Secret, "", Start,
         "The key that makes organisations; unless given, that in quota-root.key, made at need.";
+    "quota-webhook-hosts": Text, "", Start,
+        "Hosts that webhooks may be called at though their addresses are private.";
     "quota-older-headers": Bool, "no", Start,
         "Whether RateLimit-Limit, -Remaining and -Reset are sent as well.";
 }
@@ -108,6 +117,12 @@ table! {
     "saga-api-key": Secret, "", Start, "The key that every request has to show, \"\" = none.";
     "saga-branch-hosts": Text, "", Start,
         "Hosts that branches may be called at, \"\" = all but link-local addresses.";
+    "saga-local-steps": Bool, "no", Start,
+        "Whether steps may be commands on the keyspace and statements on the database of sql.";
+    "saga-target-calls-max": Int(1, 65536), "64", Start,
+        "Calls to one participant (host and port) at a time; the others wait for their turn.";
+    "saga-target-failures-max": Int(0, INT), "10", Start,
+        "Calls that reached nobody, one after the other, before a participant is given a pause.";
     "saga-timeout-seconds": Int(1, INT), "35", Start,
         "When a prepared transaction is given up, unless it says otherwise.";
     "saga-retry-seconds": Int(1, INT), "10", Start, "The first wait before another attempt.";
@@ -325,8 +340,10 @@ table! {
     "rdbchecksum": Bool, "yes", Always, "Whether it ends with a checksum.";
     "rdb-del-sync-files": Bool, "no", NoEffect, "Whether snapshots made for replicas are removed.";
     "rdb-save-incremental-fsync": Bool, "yes", Always, "Whether saving makes it safe bit by bit.";
+    "snapshot-buffer-limit": Bytes(0, BIG), "0", Always,
+        "Bytes of changed keys that may wait for a save; 0 = a 64th of memory, 1 to 32 MB.";
     "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
-    "key-load-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
+    "key-load-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect,
         "Bytes loaded between two looks at clients.";
     "stop-writes-on-bgsave-error": Bool, "yes", Always,
@@ -363,10 +380,10 @@ table! {
     "repl-backlog-size": Bytes(1, BIG), "1mb", NoEffect, "Bytes kept for replicas that come back.";
     "repl-backlog-ttl": Int(0, BIG), "3600", NoEffect,
         "Seconds that they are kept without any replica.";
-    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", NoEffect,
+    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", Always,
         "Replicas without which writes are refused.";
-    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", NoEffect,
-        "Seconds that such a replica may lag.";
+    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", Always,
+        "Seconds that such a replica may lag, 0 = they are not asked for.";
     "propagation-error-behavior": Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore",
         NoEffect,
         "What happens when a replica cannot follow.";

@@ -44,6 +44,8 @@ pub struct Part {
     pub runs: u64,
     /// It may walk a whole table within one step of SQLite's machine.
     pub may_walk: bool,
+    /// It looks at an attached file.
+    pub reads_files: bool,
 }
 
 /// The statements of one text.
@@ -100,6 +102,7 @@ fn open(path: Option<&Path>) -> Result<rusqlite::Connection, SqlError> {
     clock::register().map_err(|error| SqlError::general(&error))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let path = path.unwrap_or(Path::new(":memory:"));
@@ -270,7 +273,9 @@ pub(crate) fn prepare(
     text: &[u8],
     keep: bool,
 ) -> Result<(Option<Part>, usize), SqlError> {
+    guard::forget_files();
     let (statement, used) = Statement::prepare(handle, text, keep)?;
+    let reads_files = guard::saw_files();
     let Some(statement) = statement else { return Ok((None, used)) };
     let own = &text[..used];
     let verb = lexer::verb(own);
@@ -280,7 +285,7 @@ pub(crate) fn prepare(
         Verb::Change => false,
         _ => true,
     };
-    Ok((Some(Part { statement, verb, is_long: false, runs: 0, may_walk }), used))
+    Ok((Some(Part { statement, verb, is_long: false, runs: 0, may_walk, reads_files }), used))
 }
 
 /// Prepares all statements of a text.

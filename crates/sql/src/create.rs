@@ -13,7 +13,7 @@ use resp::{Args, OwnedArgs, Writer};
 use crate::database::{Database, Held, Lease};
 use crate::error::SqlError;
 use crate::perform::{perform, well};
-use crate::plan::{Dialect, Row};
+use crate::plan::{Action, Dialect, Row};
 use crate::run::Place;
 use crate::serve::{error_of, find, put};
 use crate::settings::settings;
@@ -193,5 +193,9 @@ fn apply_command(
     frozen::begin(now_ms, (seed != 0).then_some(seed));
     let place = Place::Thread(u64::MAX / 4);
     let done = perform(lease, &plan, None, &mut Writer::new(false), place);
+    if done.is_err() && matches!(plan.action, Action::Attach { .. } | Action::Detach { .. }) {
+        // The file may have gone since.
+        return Ok(());
+    }
     done.map(drop).map_err(|failure| error_of(failure, Dialect::Native))
 }

@@ -3,7 +3,7 @@
 //! Each has a thread, which stands in the middle of its statement between two portions.
 //!
 //! **Invariant:** all portions are from one instant, whatever is written meanwhile.
-//! **Bound:** a portion ends at its number of rows or after [`PORTION_BYTES`]; nothing is read
+//! **Bound:** a portion ends at its number of rows or after `PORTION_BYTES`; nothing is read
 //! ahead. A cursor nobody fetches from for `sql-idle-timeout-ms` is closed.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -88,6 +88,7 @@ fn may_pragma(name: &str, value: Option<&str>) -> bool {
 }
 
 thread_local! {
+    static SAW_FILES: Cell<bool> = const { Cell::new(false) };
     static IS_OWNER: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -99,9 +100,22 @@ pub fn as_owner<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Forgets whether an attached file was seen.
+pub fn forget_files() {
+    SAW_FILES.set(false);
+}
+
+/// Whether what was prepared since looks at an attached file.
+pub fn saw_files() -> bool {
+    SAW_FILES.get()
+}
+
 fn judge(context: AuthContext<'_>) -> Authorization {
     if IS_OWNER.get() {
         return Authorization::Allow;
+    }
+    if context.database_name.is_some_and(|name| !["main", "temp"].contains(&name)) {
+        SAW_FILES.set(true);
     }
     match context.action {
         // VACUUM attaches a nameless file of its own.

@@ -16,6 +16,7 @@ pub mod create;
 pub mod cursor;
 pub mod database;
 pub mod error;
+pub mod files;
 pub mod frozen;
 pub mod guard;
 pub mod image;

@@ -137,6 +137,18 @@ fn save(args: Args<'_>) -> Result<Plan<'_>, Error> {
     Ok(plan(args.word(1), Action::Save { path: args.word(2) }))
 }
 
+fn load(args: Args<'_>) -> Result<Plan<'_>, Error> {
+    Ok(plan(args.word(1), Action::Load { path: args.word(2) }))
+}
+
+fn attach(args: Args<'_>) -> Result<Plan<'_>, Error> {
+    Ok(plan(args.word(1), Action::Attach { path: args.word(2), name: args.word(3) }))
+}
+
+fn detach(args: Args<'_>) -> Result<Plan<'_>, Error> {
+    Ok(plan(args.word(1), Action::Detach { name: args.word(2) }))
+}
+
 /// SQL.CANCEL: stops what runs on the database now; it need not wait for it.
 pub fn cancel(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let database = find(cx, args.word(1), Dialect::Native)?;
@@ -163,3 +175,9 @@ pub static EXPLAIN: Row = Row { parse: explain };
 pub static STATS: Row = Row { parse: stats };
 /// How SAVE is read.
 pub static SAVE: Row = Row { parse: save };
+/// How LOAD is read.
+pub static LOAD: Row = Row { parse: load };
+/// How ATTACH is read.
+pub static ATTACH: Row = Row { parse: attach };
+/// How DETACH is read.
+pub static DETACH: Row = Row { parse: detach };

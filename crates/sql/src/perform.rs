@@ -4,6 +4,7 @@ use resp::Writer;
 
 use crate::connection::{Connection, Named, script_of};
 use crate::error::Failure;
+use crate::files;
 use crate::image;
 use crate::plan::{Action, Dialect, Plan, Rule};
 use crate::reply::{Answer, Fields, Shape};
@@ -15,6 +16,8 @@ use crate::settings::settings;
 pub struct Outcome {
     /// Something was changed: it belongs into the log.
     pub wrote: bool,
+    /// All of the database, if it became another.
+    pub image: Option<Vec<u8>>,
     /// Rows for a stream, when the plan has one.
     pub rows: Vec<Fields>,
 }
@@ -57,7 +60,7 @@ pub fn perform(
             let mut answer = Answer::new(out, shape, settings().bounds());
             let done = connection.execute(&request, &mut answer, place)?;
             let rows = answer.finish(done.counts);
-            Ok(Outcome { wrote: done.wrote, rows })
+            Ok(Outcome { wrote: done.wrote, rows, image: None })
         }
         Action::Store { .. } | Action::Forget { .. } if on_file_here => Err(Failure::TooLong),
         Action::Store { name, text, rule } => {
@@ -84,12 +87,35 @@ pub fn perform(
             out.ok();
             Ok(Outcome::default())
         }
+        Action::Load { .. } | Action::Attach { .. } | Action::Detach { .. }
+            if !matches!(place, Place::Thread(_)) =>
+        {
+            Err(Failure::TooLong)
+        }
+        Action::Load { .. } | Action::Attach { .. } | Action::Detach { .. } => {
+            let image = change_files(connection, &plan.action)?;
+            out.ok();
+            Ok(Outcome { wrote: true, image, ..Outcome::default() })
+        }
         Action::Copy { .. } => {
             let Some(image) = image else { return Err(Failure::TooLong) };
             copy(connection, image)?;
             well(out, plan.dialect);
             Ok(Outcome { wrote: true, ..Outcome::default() })
         }
+    }
+}
+
+/// Loads, attaches, detaches; returns the database as bytes if it has become another.
+fn change_files(
+    connection: &mut Connection,
+    action: &Action<'_>,
+) -> Result<Option<Vec<u8>>, Failure> {
+    match *action {
+        Action::Load { path } => files::load(connection, path).map(Some),
+        Action::Attach { path, name } => files::attach(connection, name, path).map(|()| None),
+        Action::Detach { name } => files::detach(connection, name).map(|()| None),
+        _ => Ok(None),
     }
 }
 

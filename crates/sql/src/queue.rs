@@ -214,8 +214,8 @@ fn perform_order(
     };
     frozen::begin(now_ms(), None);
     match perform(lease, &plan, image, &mut out, place) {
-        Ok(Outcome { wrote, rows }) => {
-            let record = wrote.then(|| match image {
+        Ok(Outcome { wrote, rows, image: own }) => {
+            let record = wrote.then(|| match own.as_deref().or(image) {
                 Some(image) => image_record(&lease.database, image),
                 None => record_of(&lease.database, args),
             });

@@ -234,6 +234,8 @@ const NOT_READ_ONLY: &str = "Statement is not read only but it may modify the da
 pub(crate) const NO_STATEMENT: &str = "The statement is not present in the database";
 const OPEN_END: &str = "ERR a transaction must end in the command that begins it, or be one of \
      MULTI or SQL.BEGIN";
+const FILES: &str =
+    "attached files are only read, and not by a statement that writes: see SQL.LOAD";
 const TIMED_OUT: &str = "It was impossible to return the whole result before the timeout expired.";
 const CANCELLED: &str = "ERR the statement was cancelled";
 
@@ -267,6 +269,9 @@ impl<'c, 'a, 'w> Runner<'c, 'a, 'w> {
     fn check(&self, part: &Part, is_alone: bool) -> Result<(), Failure> {
         if self.request.reads && !part.statement.is_read_only() {
             return Err(Failure::refused(NOT_READ_ONLY));
+        }
+        if part.reads_files && !part.statement.is_read_only() {
+            return Err(SqlError::new(rusqlite::ffi::SQLITE_AUTH, FILES.into()).into());
         }
         match part.verb {
             Verb::Attach => {

@@ -216,7 +216,7 @@ fn finish(
     if outcome.wrote {
         cx.keys.changed(plan.key);
         cx.keys.rewrite_to_nothing();
-        let record = match source {
+        let record = match outcome.image.or(source) {
             Some(file) => image_record(database, &file),
             None => record_of(database, args),
         };
@@ -435,7 +435,8 @@ impl Group {
                     continue;
                 }
             };
-            if let Action::Run { into: Some(_), .. } | Action::Copy { .. } = plan.action {
+            let goes_out = matches!(plan.action, Action::Run { into: Some(_), .. });
+            if goes_out || !plan.action.fits_transaction() {
                 return Stop::Other;
             }
             frozen::begin(now_ms, None);
@@ -549,9 +550,8 @@ fn run_in_unit(
     database: &Arc<Database>,
     args: Args<'_>,
 ) -> Result<(), Error> {
-    let source = copied(cx, plan, false)?;
-    if source.is_some() {
-        return Err(Error::text("ERR a database cannot be copied inside a transaction"));
+    if !plan.action.fits_transaction() {
+        return Err(Error::text("ERR no copies, loads or attachments inside a transaction"));
     }
     let mut unit = std::mem::take(&mut cx.session.unit);
     let is_it = |participant: &mut Box<dyn Participant>| {

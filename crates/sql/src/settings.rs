@@ -143,6 +143,12 @@ impl Settings {
         inside(&folder, path).map(Some)
     }
 
+    /// How [`Settings::file`] is told of a file: below the folder, so that both may move.
+    pub fn name_of(&self, file: &Path) -> String {
+        let folder = self.folder.read().unwrap_or_else(|p| p.into_inner());
+        file.strip_prefix(&*folder).unwrap_or(file).to_string_lossy().into_owned()
+    }
+
     /// The file that a client means to read: inside the folder for that.
     ///
     /// # Errors

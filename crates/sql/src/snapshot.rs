@@ -29,6 +29,7 @@ pub fn take(database: &Arc<Database>) -> Result<Box<Connection>, Failure> {
         Some(path) => {
             let mut connection = Connection::open_to_read(Some(path))?;
             image::read_statements(&mut connection)?;
+            crate::files::attach_again(&mut connection)?;
             connection
         }
         None => {

@@ -692,6 +692,36 @@ pub const COMMANDS: &[Command] = &[
         ..READS
     },
     Command {
+        name: "SQL.LOAD",
+        extra: Some(&native::LOAD),
+        run_many: None,
+        usage: "db file",
+        arity_override: 3,
+        summary: "Makes a database a copy of a SQLite file.",
+        complexity: "O(N), N = bytes",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.ATTACH",
+        extra: Some(&native::ATTACH),
+        run_many: None,
+        usage: "db file name",
+        arity_override: 4,
+        summary: "Attaches a SQLite file to a database, to be read under a name.",
+        complexity: "O(1)",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.DETACH",
+        extra: Some(&native::DETACH),
+        run_many: None,
+        usage: "db name",
+        arity_override: 3,
+        summary: "Lets go of an attached file.",
+        complexity: "O(1)",
+        ..CHANGES
+    },
+    Command {
         name: "SQL.CANCEL",
         run: native::cancel,
         run_many: None,

@@ -249,8 +249,8 @@ pub fn takes(
     }
     let sender = open.sender.clone();
     match plan.action {
-        Action::Copy { .. } => {
-            let text = "ERR a database cannot be copied inside a transaction";
+        action if !action.fits_transaction() => {
+            let text = "ERR no copies, loads or attachments inside a transaction";
             return Err(Error::text(text));
         }
         Action::Run { into: Some(_), .. } => {
