@@ -24,6 +24,7 @@ pub mod image;
 pub mod index;
 pub mod indexing;
 pub mod lexer;
+pub mod literals;
 pub mod live;
 pub mod native;
 pub mod perform;

@@ -25,6 +25,7 @@ use crate::queue::{self, Client, Job, Order};
 use crate::reply::Fields;
 use crate::run::Place;
 use crate::settings::settings;
+use crate::statistics::Count;
 use crate::{indexing, readers, statistics, transaction};
 
 /// The database at a key.
@@ -393,17 +394,20 @@ fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usi
         drop(lease);
         return (1, run_single(cx, pipeline, from));
     }
-    let mut group = Group { ran: Vec::new(), failed: 0, next: from };
+    let mut group = Group::new(from);
     let mut stop = group.run(cx, pipeline, &mut lease);
     if stop == Stop::Lost || lease.commit_group().is_err() {
         // Somebody's statement took the others' with it: each again by itself.
         cx.out.truncate(start);
-        group = Group { ran: Vec::new(), failed: 0, next: from };
+        group = Group::new(from);
         stop = group.run(cx, pipeline, &mut lease);
     }
     drop(lease);
-    for record in group.ran.drain(..) {
+    if !group.ran.is_empty() {
         cx.keys.changed(key);
+        cx.keys.changed_within(group.ran.len() - 1);
+    }
+    for record in group.ran.drain(..) {
         log_records(cx, key, record.as_slice());
     }
     let (done, failed) = (group.next - from, group.failed);
@@ -423,9 +427,29 @@ struct Group {
     ran: Vec<Option<Record>>,
     failed: u64,
     next: usize,
+    /// Those that went well and are not counted yet: what they are, and how many.
+    well: (Count, u64),
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        statistics::add(self.well.0, self.well.1, 0);
+    }
 }
 
 impl Group {
+    fn new(next: usize) -> Group {
+        Group { ran: Vec::new(), failed: 0, next, well: (Count::Nothing, 0) }
+    }
+
+    fn count(&mut self, what: Count) {
+        if self.well.0 != what {
+            statistics::add(self.well.0, self.well.1, 0);
+            self.well = (what, 0);
+        }
+        self.well.1 += 1;
+    }
+
     fn run(&mut self, cx: &mut Context<'_>, pipeline: &Pipeline<'_>, lease: &mut Lease) -> Stop {
         let (now_ms, is_logging) = (cx.keys.now_ms(), cx.keys.space().is_logging());
         while self.next < pipeline.entries.len() {
@@ -448,7 +472,7 @@ impl Group {
                     if outcome.wrote {
                         self.ran.push(is_logging.then(|| record_of(&lease.database, args)));
                     }
-                    statistics::add(plan.count, 1, 0);
+                    self.count(plan.count);
                     self.next += 1;
                 }
                 Err(Failure::TooLong) => return Stop::TooLong,

@@ -198,6 +198,10 @@ pub struct Statement {
     handle: Shared,
     parameters: usize,
     is_read_only: bool,
+    /// Parameters that may have a value.
+    bound: usize,
+    /// Some of them are bytes of somebody else.
+    borrows: bool,
     /// Used by one thread at a time.
     _here: PhantomData<*mut ()>,
 }
@@ -205,7 +209,8 @@ pub struct Statement {
 // SAFETY: as for `Shared`.
 unsafe impl Send for Statement {}
 
-/// A statement that runs: at its end it is reset and lets go of what was bound by reference.
+/// A statement that runs: at its end it is reset and lets go of what was bound by reference. Numbers
+/// stay bound until the next run.
 struct Run<'s>(&'s mut Statement);
 
 impl Drop for Run<'_> {
@@ -213,8 +218,9 @@ impl Drop for Run<'_> {
         // SAFETY: prepared. The code that reset returns is that of the last step, which was seen.
         unsafe {
             ffi::sqlite3_reset(self.0.raw.as_ptr());
-            if self.0.parameters > 0 {
+            if self.0.borrows {
                 ffi::sqlite3_clear_bindings(self.0.raw.as_ptr());
+                (self.0.borrows, self.0.bound) = (false, 0);
             }
         }
     }
@@ -262,7 +268,9 @@ impl Statement {
             )
         };
         let handle = handle.share();
-        let statement = Statement { raw, handle, parameters, is_read_only, _here: PhantomData };
+        let (bound, borrows) = (0, false);
+        let statement =
+            Statement { raw, handle, parameters, is_read_only, bound, borrows, _here: PhantomData };
         Ok((Some(statement), used.min(text.len())))
     }
 
@@ -342,9 +350,18 @@ impl Statement {
         mut row: impl FnMut(&Statement) -> Result<bool, E>,
     ) -> Result<(), E> {
         let run = Run(self);
-        for (index, value) in values.enumerate() {
-            run.0.bind(index + 1, value)?;
+        let mut count = 0;
+        for value in values {
+            count += 1;
+            run.0.bound = run.0.bound.max(count);
+            run.0.borrows |= matches!(value, Cell::Text(_) | Cell::Blob(_));
+            run.0.bind(count, value)?;
         }
+        // What another run has left.
+        for index in count + 1..=run.0.bound {
+            run.0.bind(index, Cell::Null)?;
+        }
+        run.0.bound = count;
         while run.0.step()? && row(run.0)? {}
         Ok(())
     }
