@@ -126,13 +126,26 @@ class Api:
         return self.ask("POST", "/api/json-rpc", body)
 
 
+def await_http(port, seconds=10):
+    """The door of HTTP may open a moment after RESP's."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return Api(port).ask("GET", "/livez")
+        except OSError:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
 @pytest.fixture(scope="session")
 def server():
     port = free_port()
     options = {"saga": "yes", "http-port": port, "saga-retry-seconds": 1,
-               "saga-timeout-seconds": 3, "saga-tries-max": 4, "saga-request-seconds": 2}
+               "saga-timeout-seconds": 3, "saga-tries-max": 4, "saga-request-seconds": 2,
+               "saga-local-steps": "yes", "appendonly": "yes"}
     with Server(options=options) as running:
         running.http_port = port
+        await_http(port)
         yield running
 
 

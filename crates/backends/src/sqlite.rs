@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
-use services::database::{Connect, Database, DatabaseError, Dialect, Row, Statement, Value};
+use services::database::{
+    Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Value, Within,
+};
 
 /// Statements that stay prepared in a connection.
 const STATEMENTS_KEPT: usize = 128;
@@ -57,8 +59,11 @@ impl ToSql for Bound<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self.0 {
             Value::Null => ValueRef::Null,
+            Value::Bool(is) => ValueRef::Integer(i64::from(*is)),
             Value::Int(number) => ValueRef::Integer(*number),
+            Value::Real(Real(number)) => ValueRef::Real(*number),
             Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Bytes(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }
@@ -71,10 +76,9 @@ fn value_of(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => Value::Int(number),
-        ValueRef::Real(number) => Value::Text(number.to_string()),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
-            Value::Text(String::from_utf8_lossy(bytes).into_owned())
-        }
+        ValueRef::Real(number) => Value::Real(Real(number)),
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
     }
 }
 
@@ -119,6 +123,31 @@ fn run(connection: &Connection, statement: &Statement) -> rusqlite::Result<u64> 
     }
 }
 
+struct UnderWay<'a>(rusqlite::Transaction<'a>);
+
+impl Within for UnderWay<'_> {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
+        let mut prepared = self.0.prepare_cached(sql).map_err(error)?;
+        let columns = prepared.column_count();
+        let mut ran = Ran::default();
+        let mut rows = prepared.query(rusqlite::params_from_iter(bound(values))).map_err(error)?;
+        while let Some(row) = rows.next().map_err(error)? {
+            let row: Result<Row, _> =
+                (0..columns).map(|index| row.get_ref(index).map(value_of)).collect();
+            ran.rows.push(row.map_err(error)?);
+        }
+        drop(rows);
+        if !prepared.readonly() {
+            ran.changed = self.0.changes();
+        }
+        Ok(ran)
+    }
+}
+
 impl Database for Open {
     fn dialect(&self) -> Dialect {
         Dialect::Sqlite
@@ -146,5 +175,16 @@ impl Database for Open {
         let changed = changed.map_err(error)?;
         transaction.commit().map_err(error)?;
         Ok(changed)
+    }
+
+    fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
+        let transaction =
+            self.0.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error)?;
+        let mut under_way = UnderWay(transaction);
+        match inside(&mut under_way)? {
+            true => under_way.0.commit().map_err(error),
+            // Dropped without a commit, it rolls back.
+            false => Ok(()),
+        }
     }
 }

@@ -26,11 +26,13 @@ pub mod load;
 pub mod measured;
 pub mod null_server;
 pub mod options;
+pub mod own_server;
 pub mod pipeline;
 pub mod process;
 pub mod progress;
 pub mod random;
 pub mod report;
+pub mod sql;
 pub mod stats;
 pub mod sys;
 pub mod target;
@@ -52,6 +54,7 @@ enum Command {
     Kv(kv::KvArgs),
     Http(http::HttpArgs),
     Pipeline(pipeline::PipelineArgs),
+    Sql(sql::SqlArgs),
     Crash(crash::CrashArgs),
     NullServer(null_server::NullServerArgs),
 }
@@ -63,6 +66,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Command::Kv(args) => kv::run(args),
         Command::Http(args) => http::run(args),
         Command::Pipeline(args) => pipeline::run(args),
+        Command::Sql(args) => sql::run(args),
         Command::Crash(args) => crash::run(args),
         Command::NullServer(args) => null_server::run(&args),
     }

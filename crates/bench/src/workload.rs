@@ -38,6 +38,8 @@ pub enum Word {
     Text(&'static str),
     /// This text and a fresh random number.
     Key(&'static str),
+    /// A fresh random number between these texts.
+    Between(&'static str, &'static str),
     /// The fresh number alone.
     Number,
     /// The value that belongs to the last number drawn.
@@ -51,6 +53,10 @@ pub enum Expect {
     Exactly(&'static str),
     /// The value that belongs to the number in the key.
     Value,
+    /// Anything whole that begins with these bytes.
+    Begins(&'static str),
+    /// These bytes, the digits of the number in the request, and these.
+    Number(&'static str, &'static str),
     /// An integer of at least this.
     IntegerFrom(i64),
     /// A string of the value's length; nothing, once the list ran empty, which is counted.
@@ -123,7 +129,7 @@ pub struct Test {
     pub after: After,
 }
 
-use Word::{Key, Number, Text, Value};
+use Word::{Between, Key, Number, Text, Value};
 
 const LIST: &str = "fbench:list";
 const SET: &str = "fbench:set";
@@ -414,7 +420,8 @@ impl Workload {
         }
         let value_bytes = self.value_header.len() + self.data_bytes + 2;
         let good = match expect {
-            Expect::Exactly(_) | Expect::Value => false,
+            Expect::Exactly(_) | Expect::Value | Expect::Number(..) => false,
+            Expect::Begins(wanted) => text.starts_with(wanted.as_bytes()),
             Expect::IntegerFrom(least) => integer(text).is_some_and(|number| number >= least),
             Expect::Popped if reply.kind == Kind::Null => return Verdict::Empty(reply.bytes),
             Expect::Popped => text.starts_with(&self.value_header) && text.len() == value_bytes,
@@ -437,7 +444,9 @@ impl Workload {
             Expect::Exactly(wanted) => {
                 format!("got {shown}, expected {}", wanted.trim_end())
             }
-            Expect::Value => format!("got {shown}, expected the value of key {}", sent.number),
+            Expect::Value | Expect::Number(..) => {
+                format!("got {shown}, expected the value of key {}", sent.number)
+            }
             other => format!("got {shown}, expected {other:?}"),
         };
         Verdict::Bad(reply.bytes, why)
@@ -487,10 +496,24 @@ impl Traffic for Workload {
                     return Verdict::Good(bytes);
                 }
             }
+            Expect::Number(before, after) => {
+                if let Some(bytes) = number_at_start(sent.number, before, after, buffer) {
+                    return Verdict::Good(bytes);
+                }
+            }
             _ => {}
         }
         self.check_any(expect, sent, buffer, scanner)
     }
+}
+
+/// The length of the reply if it has the number between these texts.
+#[inline]
+fn number_at_start(number: u64, before: &str, after: &str, buffer: &[u8]) -> Option<usize> {
+    let mut wanted = [0; DIGITS];
+    write_digits(number, &mut wanted);
+    let rest = buffer.strip_prefix(before.as_bytes())?.strip_prefix(&wanted)?;
+    Some(buffer.len() - rest.strip_prefix(after.as_bytes())?.len())
 }
 
 fn integer(reply: &[u8]) -> Option<i64> {
@@ -514,15 +537,19 @@ fn template(test: &Test, data_bytes: usize) -> Template {
         let (text, length) = match word {
             Text(text) => (*text, text.len()),
             Key(text) => (*text, text.len() + DIGITS),
+            Between(before, after) => (*before, before.len() + DIGITS + after.len()),
             Number => ("", DIGITS),
             Value => ("", data_bytes),
         };
         bytes.extend_from_slice(format!("${length}\r\n{text}").as_bytes());
         match word {
             Text(_) => {}
-            Key(_) | Number => {
+            Key(_) | Number | Between(..) => {
                 patches.push(Patch::Draw(bytes.len()));
                 bytes.extend_from_slice(&[b'0'; DIGITS]);
+                if let Between(_, after) = word {
+                    bytes.extend_from_slice(after.as_bytes());
+                }
             }
             Value => {
                 let digits = data_bytes.min(DIGITS);

@@ -12,6 +12,7 @@ mod quota;
 mod quota_commands;
 mod saga;
 mod saga_commands;
+mod saga_steps;
 mod serve;
 mod serve_help;
 mod systemd;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
+use backends::address;
 use backends::embedded::{Embedded, Engine};
 use backends::journal::FileJournal;
-use backends::sqlite::Sqlite;
 use forebay_http::quota::Quota;
 use forebay_http::saga::Guard;
 use server::inner::Inner;
@@ -41,10 +41,7 @@ fn now_ms() -> i64 {
 
 /// The database that `sql` names.
 pub fn database(sql: &str, folder: &Path) -> Result<Arc<dyn Connect>, String> {
-    match sql.split_once(':') {
-        Some(("sqlite", path)) => Ok(Arc::new(Sqlite::new(folder.join(path)))),
-        _ => Err(format!("sql {sql:?}: it is sqlite:FILE")),
-    }
+    address::open(sql, folder).map_err(|error| format!("sql: {error}"))
 }
 
 fn settings(options: &Options, root_hash: String) -> Settings {
@@ -62,6 +59,9 @@ fn settings(options: &Options, root_hash: String) -> Settings {
         },
         backlog_rows: number(const { index_of("quota-backlog-rows") }) as usize,
         wait: Duration::from_millis(number(const { index_of("quota-wait-ms") })),
+        writers: number(const { index_of("quota-writers") }) as usize,
+        flush: Duration::from_millis(number(const { index_of("quota-flush-ms") })),
+        kept_ms: number(const { index_of("quota-kept-days") }) as i64 * 86_400_000,
         session_idle_ms: number(const { index_of("quota-session-seconds") }) as i64 * 1000,
         root_hash,
     }
@@ -101,7 +101,7 @@ pub fn start(
     let root_key = root_key(given, &folder.join("quota-root.key"), &mut random)?;
     let settings = settings(options, secret::digest(root_key.as_bytes()));
     let journal = FileJournal::open(&folder.join("quota-journal.log"))?;
-    let inner = Inner::new(Arc::clone(shared), random());
+    let inner = Inner::new(Arc::clone(shared), 0, random());
     let parts = Parts {
         store: Arc::new(Embedded(InnerEngine(inner))),
         connect,
@@ -135,7 +135,8 @@ pub struct QuotaArgs {
 enum What {
     /// Compare rows, counters and journal; exit with 1 at a difference of one
     Verify {
-        /// The database: sqlite:FILE (below --dir)
+        /// The database: sqlite:FILE (below --dir), mysql://user@host/database,
+        /// postgres://user@host/database
         #[arg(long, default_value = "sqlite:forebay.db")]
         sql: String,
         /// The server's folder

@@ -100,7 +100,8 @@ struct Line<W> {
     jobs: Vec<Job>,
     rows: usize,
     is_closed: bool,
-    is_waiting: bool,
+    /// Threads that wait for something to come.
+    waiting: usize,
     /// How many came, and how many of them are done with.
     came: u64,
     finished: u64,
@@ -127,7 +128,7 @@ impl<W: Rows> Queue<W> {
             jobs,
             rows: 0,
             is_closed: false,
-            is_waiting: false,
+            waiting: 0,
             came: 0,
             finished: 0,
             watchers: Vec::new(),
@@ -162,10 +163,10 @@ impl<W: Rows> Queue<W> {
     }
 
     fn wake(&self, line: MutexGuard<'_, Line<W>>) {
-        let is_waiting = line.is_waiting;
+        let waiting = line.waiting;
         drop(line);
-        if is_waiting {
-            self.came.notify_all();
+        if waiting > 0 {
+            self.came.notify_one();
         }
     }
 
@@ -185,21 +186,21 @@ impl<W: Rows> Queue<W> {
             if line.is_closed {
                 return Group::End;
             }
-            line.is_waiting = true;
+            line.waiting += 1;
             if line.works.is_empty() {
                 line = self.came.wait(line).unwrap_or_else(|poisoned| poisoned.into_inner());
             } else {
                 let until = *until.get_or_insert_with(|| Instant::now() + linger);
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
+                    line.waiting -= 1;
                     break;
                 }
                 let waited = self.came.wait_timeout(line, left);
                 line = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
             }
-            line.is_waiting = false;
+            line.waiting -= 1;
         }
-        line.is_waiting = false;
         let mut works = Vec::new();
         let mut rows = 0;
         while let Some(work) = line.works.front() {

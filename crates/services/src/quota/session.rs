@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::answer::Refusal;
 use super::caller::Caller;
 use super::service::{Service, busy, lock};
+use super::writer::refuse_overdue;
 
 /// A session of this server.
 #[derive(Debug)]
@@ -84,8 +85,9 @@ impl Service {
         Some((session.caller, session.accepted))
     }
 
-    /// Ends the sessions that have been idle for too long, writes down who was refused and who has
-    /// passed a threshold. To be called now and then.
+    /// Ends the sessions that have been idle for too long, refuses requests that have waited for
+    /// too long, writes down who was refused and who has passed a threshold, and deletes old rows.
+    /// To be called now and then.
     pub fn tidy(self: &Arc<Self>, now_ms: i64) {
         self.tell_passed();
         let idle: Vec<String> = lock(&self.sessions)
@@ -102,5 +104,8 @@ impl Service {
                 self.note(&org.id, "denials", "", denied as i64);
             }
         }
+        // A writer that waits for the database's answer cannot do it.
+        refuse_overdue(&self.queue, &*self.store, now_ms);
+        self.expire(now_ms);
     }
 }
