@@ -76,13 +76,8 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
         true => Some(saga_steps::start(shared, seed)?),
         false => None,
     };
-<<<<<<< HEAD
     let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard, limits, steps));
     let calls = Arc::new(Calls(Arc::clone(&caller)));
-=======
-    let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard, steps));
-    let calls = Arc::clone(&caller);
->>>>>>> quotahttp
     coordinator.start(Arc::clone(&log), calls, clock.moment());
     saga_commands::set(Arc::clone(&coordinator), Arc::clone(&clock));
     let unfinished = coordinator.unfinished_count();
