@@ -283,7 +283,7 @@ def finish(forebay, database, name, root, key, clients):
 
 
 def run(mode, rounds, seed, folder, database):
-    dice = random.Random(seed)
+    dice = random.Random(f"{seed} {mode}")
     forebay = Forebay(folder, mode, database.make(f"quota_{mode}"))
     forebay.start()
     root, key = set_up(forebay, 1_000_000)
@@ -304,7 +304,7 @@ def run(mode, rounds, seed, folder, database):
 
 def full_disk(mode, kind, seed, mount):
     """The disk is full: 503 for all that waits, nothing of it counted; then there is room again."""
-    dice = random.Random(seed)
+    dice = random.Random(f"{seed} {mode}")
     folder = pathlib.Path(mount) / "data"
     folder.mkdir()
     home = tempfile.mkdtemp(prefix="forebay-quota-") if kind is not File else str(folder)
