@@ -1,8 +1,8 @@
 //! How many values whoever called a C function wants of it.
 //!
-//! A script that writes `redis.call('SET', ...)` as a statement drops the reply: to make a table for
-//! it and to collect that later is a fifth of the whole call. Lua's interface does not tell, so this
-//! looks where Lua 5.1.5, which is built in, keeps it.
+//! A script that writes `redis.call('SET', ...)` as a statement drops the reply: to make a table
+//! for it and to collect that later is a fifth of the whole call. Lua's interface does not tell, so
+//! this looks where Lua 5.1.5, which is built in, keeps it.
 //!
 //! **Invariant:** a state believes it only after [`try_wanted`] has seen it right in that state.
 
