@@ -482,6 +482,9 @@ impl<'a> Turn<'a> {
     /// Logs and announces keys that went without a command, and gives their locks back.
     fn settle_gone(&mut self, session: &mut Session, out: &mut Writer, mut keys: Keys<'_>) {
         let mut log = Records::default();
+        if !keys.effects.touched.is_empty() {
+            keys.tell_observer();
+        }
         log_expired(&mut keys, &mut log);
         if !log.is_empty() {
             keys.space().commit(log.batch());
@@ -589,6 +592,9 @@ pub(crate) fn finish(cx: &mut Context<'_>) -> Vec<(usize, Vec<u8>)> {
 /// Logs and announces what was done, gives the locks back, acts on the effects.
 #[inline]
 fn give_back(cx: &mut Context<'_>) {
+    if !cx.keys.effects.touched.is_empty() {
+        cx.keys.tell_observer();
+    }
     commit(&mut cx.keys, cx.session, &mut cx.log);
     announce(&mut cx.keys, cx.host);
     cx.keys.count_changes();

@@ -81,6 +81,8 @@ pub struct Connection {
     pub(crate) on_file: bool,
     /// The size that the database may have, in bytes; 0 for any.
     pub(crate) bytes_max: u64,
+    /// What the database says of its indexes may have changed.
+    pub(crate) indexes_changed: bool,
     begin: Statement,
     commit: Statement,
     rollback: Statement,
@@ -161,6 +163,7 @@ impl Connection {
             has_short_values: false,
             on_file: path.is_some(),
             bytes_max: 0,
+            indexes_changed: false,
             begin: own("BEGIN IMMEDIATE")?,
             commit: own("COMMIT")?,
             rollback: own("ROLLBACK")?,

@@ -30,6 +30,7 @@ use crate::budget::Budget;
 use crate::connection::Connection;
 use crate::error::SqlError;
 use crate::image;
+use crate::index::Indexes;
 use crate::queue::Job;
 use crate::readers::Readers;
 
@@ -60,6 +61,8 @@ pub struct Database {
     bytes: AtomicUsize,
     /// Who reads beside the writer.
     pub(crate) readers: Readers,
+    /// Its tables that are kept in step with hashes.
+    pub indexes: Indexes,
 }
 
 /// Where the writing connection lies while nobody uses it.
@@ -108,6 +111,9 @@ impl Database {
         let sequence = image::sequence(&connection)?;
         let budget = Arc::clone(&connection.budget);
         let bytes = connection.handle.memory();
+        let indexes = Indexes::default();
+        indexes.reload(&connection);
+        connection.indexes_changed = false;
         Ok(Arc::new(Database {
             path: path.map(Path::to_path_buf),
             slot: Mutex::new(Slot { connection: Some(Box::new(connection)), ..Slot::default() }),
@@ -121,6 +127,7 @@ impl Database {
             sequence: AtomicU64::new(sequence),
             bytes: AtomicUsize::new(bytes),
             readers: Readers::default(),
+            indexes,
         }))
     }
 
@@ -260,6 +267,9 @@ impl Lease {
         if connection.in_group {
             connection.rollback_group();
         }
+        if std::mem::take(&mut connection.indexes_changed) {
+            self.database.indexes.reload(&connection);
+        }
         self.database.bytes.store(connection.bytes(), Ordering::Relaxed);
         lock(&self.database.slot).connection = Some(connection);
         self.database.free.notify_all();
@@ -327,7 +337,11 @@ impl ForeignValue for Held {
     }
 
     fn duplicate(&self) -> Result<Foreign, String> {
-        let image = self.image()?;
-        image::read_into_memory(&image).map(|database| Foreign::new(Held(database)))
+        // One on file becomes one in memory: two may not share a file.
+        let lease = self.0.urgent_lease();
+        let lease = lease.ok_or("a transaction that is not committed has the database")?;
+        let file = lease.handle.serialize().map_err(|error| error.message)?;
+        drop(lease);
+        image::of_file(&file).map(|database| Foreign::new(Held(database)))
     }
 }

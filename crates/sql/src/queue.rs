@@ -26,7 +26,7 @@ use crate::reply::Fields;
 use crate::run::Place;
 use crate::serve::{busy, error_of, fill_stream, image_record, log_records, record_of};
 use crate::settings::settings;
-use crate::{frozen, image, live, readers, statistics};
+use crate::{frozen, image, indexing, live, readers, statistics};
 
 /// One command that waits.
 pub struct Order {
@@ -135,9 +135,15 @@ pub(crate) fn now_ms() -> i64 {
 fn run(database: &Arc<Database>, jobs: Vec<Job>) {
     // Read before the own connection is taken: two databases may copy each other.
     let images: Vec<Vec<Option<Vec<u8>>>> = jobs.iter().map(images_of).collect();
+    if let Some(job) = jobs.first() {
+        indexing::refresh(database, &*job.background);
+    }
     let Some(mut lease) = database.lease_within(settings().timeout_ms()) else {
         return jobs.iter().for_each(|job| refuse(database, job));
     };
+    if let Some(record) = indexing::catch_up(&mut lease) {
+        database.leave(record);
+    }
     let commands: usize = jobs.iter().map(|job| job.orders.len()).sum();
     let mut records = Vec::new();
     let mut all = None;

@@ -26,7 +26,7 @@ use crate::reply::Fields;
 use crate::run::Place;
 use crate::settings::settings;
 use crate::statistics::Count;
-use crate::{readers, statistics, transaction};
+use crate::{indexing, readers, statistics, transaction};
 
 /// The database at a key.
 ///
@@ -106,7 +106,7 @@ pub fn log_records(cx: &mut Context<'_>, key: &[u8], records: &[Record]) {
 }
 
 /// Logs what others did before and could not log.
-fn log_left(cx: &mut Context<'_>, key: &[u8], database: &Database) {
+pub fn log_left(cx: &mut Context<'_>, key: &[u8], database: &Database) {
     let left = database.take_unlogged();
     if !left.is_empty() {
         log_records(cx, key, &left);
@@ -135,6 +135,7 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     }
     let background = if is_unit { None } else { cx.host.background() };
     let (mut lease, place) = match (&background, is_unit) {
+        (Some(_), _) if !is_near(&database) => (None, Place::Here),
         (Some(_), _) => match database.try_lease() {
             Some(lease) => (Some(lease), Place::Here),
             None => (None, Place::Here),
@@ -145,6 +146,7 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let mut is_long = false;
     if let Some(lease) = &mut lease {
         log_left(cx, plan.key, &database);
+        catch_up(cx, plan.key, lease);
         frozen::begin(cx.keys.now_ms(), None);
         let source = copied(cx, &plan, background.is_some())?;
         match perform_live(cx, lease, &plan, source.as_deref(), place) {
@@ -157,6 +159,23 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     enqueue(cx, &database, plan.key, vec![order], is_long);
     cx.keys.rewrite_to_nothing();
     Ok(())
+}
+
+/// Whether the database's indexes can be brought up to date where a command arrives.
+fn is_near(database: &Database) -> bool {
+    database.indexes.pending() <= PENDING_HERE_MAX && !database.indexes.is_stale()
+}
+
+/// Rows of indexes that are written on a connection's thread.
+const PENDING_HERE_MAX: usize = 100;
+
+/// Writes what is pending in the database's indexes, and logs it.
+fn catch_up(cx: &mut Context<'_>, key: &[u8], lease: &mut Lease) {
+    if let Some(record) = indexing::catch_up(lease)
+        && cx.keys.space().is_logging()
+    {
+        log_records(cx, key, &[record]);
+    }
 }
 
 /// As `perform`, with the keys that the SQL reads, where they can be had: where every shard is
@@ -355,7 +374,13 @@ enum Stop {
 fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usize, u64) {
     let key = pipeline.args(from).word(1);
     let database = match find(cx, key, Dialect::V1) {
-        Ok(database) if cx.host.background().is_some() && cx.session.kept.is_none() => database,
+        Ok(database)
+            if cx.host.background().is_some()
+                && cx.session.kept.is_none()
+                && is_near(&database) =>
+        {
+            database
+        }
         _ => return (1, run_single(cx, pipeline, from)),
     };
     cx.keys.before_inner_change(key);
@@ -363,6 +388,7 @@ fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usi
     let lease = if on_file { None } else { database.try_lease() };
     let Some(mut lease) = lease else { return queue_rest(cx, pipeline, from, &database, false) };
     log_left(cx, key, &database);
+    catch_up(cx, key, &mut lease);
     let start = cx.out.bytes().len();
     if lease.begin_group().is_err() {
         drop(lease);
@@ -514,6 +540,10 @@ fn queue_rest(
 /// A database that takes part in a transaction.
 struct Taken {
     lease: Lease,
+    /// Records of what was done before, which the transaction logs, too, unless it is undone.
+    left: Vec<Record>,
+    /// How much of what the transaction touched is in the database's indexes.
+    touched: usize,
 }
 
 impl Participant for Taken {
@@ -535,6 +565,9 @@ impl Participant for Taken {
             }
         } else {
             self.lease.rollback_group();
+            for record in self.left.drain(..) {
+                self.lease.database.leave(record);
+            }
         }
     }
 
@@ -553,6 +586,12 @@ fn run_in_unit(
     if !plan.action.fits_transaction() {
         return Err(Error::text("ERR no copies, loads or attachments inside a transaction"));
     }
+    if database.indexes.is_stale()
+        && let Some(background) = cx.host.background()
+    {
+        indexing::refresh_later(database, background);
+        return Err(busy(plan.dialect));
+    }
     let mut unit = std::mem::take(&mut cx.session.unit);
     let is_it = |participant: &mut Box<dyn Participant>| {
         let taken = participant.as_any().downcast_mut::<Taken>();
@@ -565,16 +604,27 @@ fn run_in_unit(
                 cx.session.unit = unit;
                 return Err(busy(plan.dialect));
             };
-            log_left(cx, plan.key, database);
+            let mut left = database.take_unlogged();
+            left.extend(indexing::catch_up(&mut lease));
             if let Err(error) = lease.begin_group() {
+                left.into_iter().for_each(|record| database.leave(record));
                 cx.session.unit = unit;
                 return Err(error_of(error.into(), plan.dialect));
             }
-            unit.push(Box::new(Taken { lease }));
+            if cx.keys.space().is_logging() {
+                log_records(cx, plan.key, &left);
+            }
+            unit.push(Box::new(Taken { lease, left, touched: 0 }));
             unit.len() - 1
         }
     };
     let taken = unit[at].as_any().downcast_mut::<Taken>().expect("found as one");
+    let own = indexing::catch_up_unit(cx, &mut taken.lease, &mut taken.touched);
+    if let Some(record) = own
+        && cx.keys.space().is_logging()
+    {
+        log_records(cx, plan.key, &[record]);
+    }
     frozen::begin(cx.keys.now_ms(), None);
     let place = Place::Unit(settings().unit_timeout_ms());
     let result = perform_live(cx, &mut taken.lease, plan, None, place);
