@@ -169,6 +169,12 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// Gives the locks back: from now on no key may be looked at.
+    #[inline]
+    pub fn unlock(&mut self) {
+        self.held.give();
+    }
+
     // Looking up.
 
     #[inline]

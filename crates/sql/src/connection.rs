@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! text seen once            prepared, run, forgotten; its hash is remembered
+//! text like one seen before run by the statement of all that differ in literals (literals.rs)
 //! text seen again soon      prepared, run, kept: the least recently used one goes
 //! named statement           kept as long as its name
 //! ```
@@ -73,7 +74,9 @@ pub struct Connection {
     pub(crate) named: Texts<Named>,
     seen: Box<[u64; SEEN_LEN]>,
     pub(crate) uses: u64,
-    bytes: usize,
+    /// Room for a text without its literals.
+    pub(crate) alike: Vec<u8>,
+    pub(crate) bytes: usize,
     pub(crate) has_short_values: bool,
     pub(crate) on_file: bool,
     /// The size that the database may have, in bytes; 0 for any.
@@ -155,6 +158,7 @@ impl Connection {
             named: HashMap::with_hasher(FixedState::default()),
             seen: Box::new([0; SEEN_LEN]),
             uses: 0,
+            alike: Vec::new(),
             bytes: 0,
             has_short_values: false,
             on_file: path.is_some(),

@@ -32,6 +32,7 @@ use crate::error::SqlError;
 use crate::image;
 use crate::index::Indexes;
 use crate::queue::Job;
+use crate::readers::Readers;
 
 /// The name that TYPE answers: RediSQL's.
 pub const TYPE_NAME: &str = "rediSQLDB";
@@ -58,6 +59,8 @@ pub struct Database {
     /// The number of the last record.
     pub(crate) sequence: AtomicU64,
     bytes: AtomicUsize,
+    /// Who reads beside the writer.
+    pub(crate) readers: Readers,
     /// Its tables that are kept in step with hashes.
     pub indexes: Indexes,
 }
@@ -125,6 +128,7 @@ impl Database {
             has_unlogged: AtomicBool::new(false),
             sequence: AtomicU64::new(sequence),
             bytes: AtomicUsize::new(bytes),
+            readers: Readers::default(),
             indexes,
         }))
     }
@@ -220,6 +224,11 @@ impl Database {
     /// Whether it is kept in a file.
     pub fn is_on_file(&self) -> bool {
         self.path.is_some()
+    }
+
+    /// Bytes that it takes, as of the last use.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Leaves a record that its writer cannot log, since it does not hold the key.

@@ -48,7 +48,7 @@ pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), S
     crate::files::attach_again(connection)
 }
 
-/// Reads the named statements.
+/// Reads the named statements; those that are known already stay as they are.
 ///
 /// # Errors
 /// SQLite's.
@@ -56,16 +56,22 @@ pub(crate) fn read_statements(connection: &mut Connection) -> Result<(), SqlErro
     let handle = connection.handle.share();
     let mut query = handle
         .connection()
-        .prepare("SELECT key, value FROM RediSQLMetadata WHERE data_type = 'statement'")?;
+        .prepare_cached("SELECT key, value FROM RediSQLMetadata WHERE data_type = 'statement'")?;
     let rows =
         query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    let mut known = std::mem::take(&mut connection.named);
     for row in rows {
         let (name, text) = row?;
-        // One that does not fit the schema any more comes back when it is updated.
-        if let Ok(script) = script_of(&handle, text.as_bytes(), true) {
-            let named = Named { text: text.into_bytes().into(), script };
-            connection.named.insert(name.into_bytes().into(), named);
-        }
+        let (name, text) = (Box::from(name.into_bytes()), text.into_bytes());
+        let named = match known.remove(&name).filter(|named| *named.text == *text) {
+            Some(named) => named,
+            // One that does not fit the schema any more comes back when it is updated.
+            None => match script_of(&handle, &text, true) {
+                Ok(script) => Named { text: text.into(), script },
+                Err(_) => continue,
+            },
+        };
+        connection.named.insert(name, named);
     }
     Ok(())
 }

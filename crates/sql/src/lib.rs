@@ -6,6 +6,7 @@
 //!  perform    plan -> SQL, statements       database the value: a connection lent out
 //!  index indexing: tables in step with hashes
 //!  transaction, cursor: what stays between   snapshot to be read beside the writer
+//!  readers    long reads beside the writer
 //!  run        SQL on a connection           image    a database as bytes
 //!  connection statements kept, guard        raw      SQLite itself
 //! ```
@@ -23,12 +24,14 @@ pub mod image;
 pub mod index;
 pub mod indexing;
 pub mod lexer;
+pub mod literals;
 pub mod live;
 pub mod native;
 pub mod perform;
 pub mod plan;
 pub mod queue;
 pub mod raw;
+pub mod readers;
 pub mod reply;
 pub mod run;
 pub mod serve;

@@ -25,7 +25,8 @@ use crate::queue::{self, Client, Job, Order};
 use crate::reply::Fields;
 use crate::run::Place;
 use crate::settings::settings;
-use crate::{indexing, statistics, transaction};
+use crate::statistics::Count;
+use crate::{indexing, readers, statistics, transaction};
 
 /// The database at a key.
 ///
@@ -142,19 +143,20 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         (None, true) => return run_in_unit(cx, &plan, &database, args),
         (None, false) => (Some(database.lease()), Place::Thread(settings().timeout_ms())),
     };
+    let mut is_long = false;
     if let Some(lease) = &mut lease {
         log_left(cx, plan.key, &database);
         catch_up(cx, plan.key, lease);
         frozen::begin(cx.keys.now_ms(), None);
         let source = copied(cx, &plan, background.is_some())?;
         match perform_live(cx, lease, &plan, source.as_deref(), place) {
-            Err(Failure::TooLong) if background.is_some() => {}
+            Err(Failure::TooLong) if background.is_some() => is_long = true,
             result => return finish(cx, &plan, &database, args, result, source),
         }
     }
     drop(lease);
     let order = Order { row, args: args.to_owned(), source: source_of(cx, &plan)? };
-    enqueue(cx, &database, plan.key, vec![order]);
+    enqueue(cx, &database, plan.key, vec![order], is_long);
     cx.keys.rewrite_to_nothing();
     Ok(())
 }
@@ -305,11 +307,20 @@ pub fn fill_stream(
     Ok(())
 }
 
-/// Gives commands to their database's thread, and makes the client wait for it.
-fn enqueue(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8], orders: Vec<Order>) {
+/// Gives commands to their database's thread or its readers, and makes the client wait for it.
+fn enqueue(
+    cx: &mut Context<'_>,
+    database: &Arc<Database>,
+    key: &[u8],
+    orders: Vec<Order>,
+    is_long: bool,
+) {
     let Some(background) = cx.host.background() else { return };
     let client = make_wait(cx);
-    queue::push(database, Job { key: key.to_vec(), orders, client, background });
+    let job = Job { key: key.to_vec(), orders, client, background, is_for_writer: false };
+    if let Some(job) = readers::push(database, job, is_long) {
+        queue::push(database, job);
+    }
 }
 
 /// Makes the client wait for another thread's answer.
@@ -375,7 +386,7 @@ fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usi
     cx.keys.before_inner_change(key);
     let on_file = database.is_on_file();
     let lease = if on_file { None } else { database.try_lease() };
-    let Some(mut lease) = lease else { return queue_rest(cx, pipeline, from, &database) };
+    let Some(mut lease) = lease else { return queue_rest(cx, pipeline, from, &database, false) };
     log_left(cx, key, &database);
     catch_up(cx, key, &mut lease);
     let start = cx.out.bytes().len();
@@ -383,24 +394,27 @@ fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usi
         drop(lease);
         return (1, run_single(cx, pipeline, from));
     }
-    let mut group = Group { ran: Vec::new(), failed: 0, next: from };
+    let mut group = Group::new(from);
     let mut stop = group.run(cx, pipeline, &mut lease);
     if stop == Stop::Lost || lease.commit_group().is_err() {
         // Somebody's statement took the others' with it: each again by itself.
         cx.out.truncate(start);
-        group = Group { ran: Vec::new(), failed: 0, next: from };
+        group = Group::new(from);
         stop = group.run(cx, pipeline, &mut lease);
     }
     drop(lease);
-    for record in group.ran.drain(..) {
+    if !group.ran.is_empty() {
         cx.keys.changed(key);
+        cx.keys.changed_within(group.ran.len() - 1);
+    }
+    for record in group.ran.drain(..) {
         log_records(cx, key, record.as_slice());
     }
     let (done, failed) = (group.next - from, group.failed);
     match stop {
         Stop::Other if done == 0 => (1, run_single(cx, pipeline, from)),
         Stop::TooLong | Stop::Lost => {
-            let (more, _) = queue_rest(cx, pipeline, group.next, &database);
+            let (more, _) = queue_rest(cx, pipeline, group.next, &database, stop == Stop::TooLong);
             (done + more, failed)
         }
         _ => (done, failed),
@@ -413,9 +427,29 @@ struct Group {
     ran: Vec<Option<Record>>,
     failed: u64,
     next: usize,
+    /// Those that went well and are not counted yet: what they are, and how many.
+    well: (Count, u64),
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        statistics::add(self.well.0, self.well.1, 0);
+    }
 }
 
 impl Group {
+    fn new(next: usize) -> Group {
+        Group { ran: Vec::new(), failed: 0, next, well: (Count::Nothing, 0) }
+    }
+
+    fn count(&mut self, what: Count) {
+        if self.well.0 != what {
+            statistics::add(self.well.0, self.well.1, 0);
+            self.well = (what, 0);
+        }
+        self.well.1 += 1;
+    }
+
     fn run(&mut self, cx: &mut Context<'_>, pipeline: &Pipeline<'_>, lease: &mut Lease) -> Stop {
         let (now_ms, is_logging) = (cx.keys.now_ms(), cx.keys.space().is_logging());
         while self.next < pipeline.entries.len() {
@@ -438,7 +472,7 @@ impl Group {
                     if outcome.wrote {
                         self.ran.push(is_logging.then(|| record_of(&lease.database, args)));
                     }
-                    statistics::add(plan.count, 1, 0);
+                    self.count(plan.count);
                     self.next += 1;
                 }
                 Err(Failure::TooLong) => return Stop::TooLong,
@@ -489,6 +523,7 @@ fn queue_rest(
     pipeline: &Pipeline<'_>,
     from: usize,
     database: &Arc<Database>,
+    is_long: bool,
 ) -> (usize, u64) {
     let order = |index: usize| {
         let row = row_of(pipeline.entries[index]);
@@ -496,7 +531,7 @@ fn queue_rest(
     };
     let orders: Vec<Order> = (from..pipeline.entries.len()).map(order).collect();
     let count = orders.len();
-    enqueue(cx, database, pipeline.args(from).word(1), orders);
+    enqueue(cx, database, pipeline.args(from).word(1), orders, is_long);
     (count, 0)
 }
 

@@ -209,7 +209,8 @@ pub fn commit(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let open = take_open(cx)?;
     let mut client = make_wait(cx);
     client.db = open.db;
-    let job = Job { key: open.key.clone(), orders: Vec::new(), client, background };
+    let job =
+        Job { key: open.key.clone(), orders: Vec::new(), client, background, is_for_writer: false };
     open.sender.send(Ask::Commit(job)).map_err(|_| give_up(cx))
 }
 
