@@ -32,6 +32,7 @@ pub mod process;
 pub mod progress;
 pub mod random;
 pub mod report;
+pub mod saga;
 pub mod sql;
 pub mod stats;
 pub mod sys;
@@ -54,6 +55,7 @@ enum Command {
     Kv(kv::KvArgs),
     Http(http::HttpArgs),
     Pipeline(pipeline::PipelineArgs),
+    Saga(saga::SagaArgs),
     Sql(sql::SqlArgs),
     Crash(crash::CrashArgs),
     NullServer(null_server::NullServerArgs),
@@ -66,6 +68,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Command::Kv(args) => kv::run(args),
         Command::Http(args) => http::run(args),
         Command::Pipeline(args) => pipeline::run(args),
+        Command::Saga(args) => saga::run(args),
         Command::Sql(args) => sql::run(args),
         Command::Crash(args) => crash::run(args),
         Command::NullServer(args) => null_server::run(&args),
