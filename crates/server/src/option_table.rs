@@ -112,7 +112,7 @@ table! {
     "saga-local-steps": Bool, "no", Start,
         "Whether steps may be commands on the keyspace and statements on the database of sql.";
     "saga-finished-stream": Text, "", Start,
-        "Stream that gets an entry for each transaction that ends or is a dead letter, \"\" = none.";
+        "Stream with an entry for each transaction that ends or is a dead letter, \"\" = none.";
     "saga-webhook": Text, "", Start,
         "Address that is called for each transaction that ends or is a dead letter, \"\" = none.";
     "saga-archive": Bool, "no", Start,
