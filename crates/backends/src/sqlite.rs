@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use services::database::{
-    Connect, Database, DatabaseError, Dialect, Inside, Ran, Row, Statement, Value, Within,
+    Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Value, Within,
 };
 
 /// Statements that stay prepared in a connection.
@@ -59,8 +59,11 @@ impl ToSql for Bound<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self.0 {
             Value::Null => ValueRef::Null,
+            Value::Bool(is) => ValueRef::Integer(i64::from(*is)),
             Value::Int(number) => ValueRef::Integer(*number),
+            Value::Real(Real(number)) => ValueRef::Real(*number),
             Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Bytes(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }
@@ -73,10 +76,9 @@ fn value_of(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => Value::Int(number),
-        ValueRef::Real(number) => Value::Text(number.to_string()),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
-            Value::Text(String::from_utf8_lossy(bytes).into_owned())
-        }
+        ValueRef::Real(number) => Value::Real(Real(number)),
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
     }
 }
 

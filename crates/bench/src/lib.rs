@@ -30,6 +30,7 @@ pub mod own_server;
 pub mod pipeline;
 pub mod process;
 pub mod progress;
+pub mod quota;
 pub mod random;
 pub mod report;
 pub mod saga;
@@ -58,6 +59,7 @@ enum Command {
     Saga(saga::SagaArgs),
     Sql(sql::SqlArgs),
     Crash(crash::CrashArgs),
+    Quota(Box<quota::QuotaArgs>),
     NullServer(null_server::NullServerArgs),
 }
 
@@ -71,6 +73,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Command::Saga(args) => saga::run(args),
         Command::Sql(args) => sql::run(args),
         Command::Crash(args) => crash::run(args),
+        Command::Quota(args) => quota::run(*args),
         Command::NullServer(args) => null_server::run(&args),
     }
 }

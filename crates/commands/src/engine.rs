@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use keyspace::effects::Gone;
 use keyspace::hasher::hash;
 use keyspace::keys::Keys;
 use keyspace::keyspace::{Keyspace, Tally, shard_of};
@@ -183,7 +184,8 @@ impl<'a> Turn<'a> {
         if entry.command.flags.has(BLOCKING) {
             start_wait(&mut cx, entry, args);
         }
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
     }
 
@@ -225,7 +227,7 @@ impl<'a> Turn<'a> {
             let entry = &core.registry.entries()[0];
             let mut cx = Context::new(keys, out, session, host, core, entry);
             serve(&mut cx, &mut deferred);
-            give_back(cx);
+            give_back(&mut cx);
         }
     }
 
@@ -248,12 +250,22 @@ impl<'a> Turn<'a> {
         input: &[u8],
         first: usize,
     ) -> usize {
-        let ran = match self.run_alike(session, out, requests, input, first) {
-            0 => self.run_batch(session, out, requests, input, first),
-            ran => ran,
+        let args = requests.command(first, input);
+        let core = self.core;
+        let Ok(head) = core.registry.find(args) else {
+            self.run(session, out, args);
+            return 1;
         };
+        let may_be_many = requests.len() - first > 1 && session.multi.is_none();
+        let mut ran = 0;
+        if may_be_many && head.command.run_many.is_some() {
+            ran = self.run_alike(session, out, requests, input, first, head);
+        }
+        if may_be_many && head.batches && ran == 0 {
+            ran = self.run_batch(session, out, requests, input, first, head);
+        }
         if ran == 0 {
-            self.run(session, out, requests.command(first, input));
+            self.run_found(session, out, head, args);
         }
         ran.max(1)
     }
@@ -267,15 +279,12 @@ impl<'a> Turn<'a> {
         requests: &Requests,
         input: &[u8],
         first: usize,
+        head: &'a Entry,
     ) -> usize {
-        if session.multi.is_some() || requests.len() - first < 2 {
+        if !self.host.allows_batch(session) {
             return 0;
         }
         let core = self.core;
-        let Ok(head) = core.registry.find(requests.command(first, input)) else { return 0 };
-        if !head.batches || !self.host.allows_batch(session) {
-            return 0;
-        }
         let mut entries = [&core.registry.entries()[0]; BATCH];
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
@@ -316,7 +325,8 @@ impl<'a> Turn<'a> {
             failed |= u64::from(run_handler(&mut cx, entry, args)) << index;
         }
         cx.host.batch_ran(cx.session, &entries[..count], failed);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
         count
     }
@@ -373,7 +383,7 @@ impl<'a> Turn<'a> {
         let mut cx = Context::new(keys, out, session, host, core, exec);
         if take_watches(&mut cx) {
             cx.out.null_array();
-            finish(cx);
+            finish(&mut cx);
             return;
         }
         cx.host.begin(cx.session, exec, args);
@@ -390,7 +400,8 @@ impl<'a> Turn<'a> {
         cx.log.close();
         cx.session.in_exec = false;
         cx.host.end(cx.session, exec, args, false);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
     }
 
@@ -471,6 +482,9 @@ impl<'a> Turn<'a> {
     /// Logs and announces keys that went without a command, and gives their locks back.
     fn settle_gone(&mut self, session: &mut Session, out: &mut Writer, mut keys: Keys<'_>) {
         let mut log = Records::default();
+        if !keys.effects.touched.is_empty() {
+            keys.tell_observer();
+        }
         log_expired(&mut keys, &mut log);
         if !log.is_empty() {
             keys.space().commit(log.batch());
@@ -566,10 +580,10 @@ fn expire_sources(cx: &mut Context<'_>, entry: &Entry, args: Args<'_>) {
 
 /// Serves whom the command made ready, gives the locks back, acts on the effects. Returns the keys
 /// that could not be served under these locks.
-pub(crate) fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
+pub(crate) fn finish(cx: &mut Context<'_>) -> Vec<(usize, Vec<u8>)> {
     let mut deferred = Vec::new();
     if !cx.keys.effects.ready.is_empty() {
-        serve(&mut cx, &mut deferred);
+        serve(cx, &mut deferred);
     }
     give_back(cx);
     deferred
@@ -577,16 +591,17 @@ pub(crate) fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
 
 /// Logs and announces what was done, gives the locks back, acts on the effects.
 #[inline]
-fn give_back(cx: Context<'_>) {
-    let Context { mut keys, out, session, host, mut log, .. } = cx;
-    commit(&mut keys, session, &mut log);
-    announce(&mut keys, host);
-    let quiet = keys.effects.is_quiet();
-    keys.count_changes();
-    let effects = std::mem::take(&mut keys.effects);
-    drop(keys);
-    if !quiet {
-        host.settle(session, out, effects);
+fn give_back(cx: &mut Context<'_>) {
+    if !cx.keys.effects.touched.is_empty() {
+        cx.keys.tell_observer();
+    }
+    commit(&mut cx.keys, cx.session, &mut cx.log);
+    announce(&mut cx.keys, cx.host);
+    cx.keys.count_changes();
+    cx.keys.unlock();
+    if !cx.keys.effects.is_quiet() {
+        let effects = std::mem::take(&mut cx.keys.effects);
+        cx.host.settle(cx.session, cx.out, effects);
     }
 }
 
@@ -627,8 +642,11 @@ fn log(cx: &mut Context<'_>, db: usize, args: Args<'_>, dirty: u64) {
 }
 
 fn log_expired(keys: &mut Keys<'_>, log: &mut Records) {
-    for (db, key) in std::mem::take(&mut keys.effects.expired) {
-        log.push(db, [&b"DEL"[..], &key].into_iter());
+    for Gone { db, key, fields } in std::mem::take(&mut keys.effects.expired) {
+        let name: &[u8] = if fields.is_empty() { b"DEL" } else { b"HDEL" };
+        let mut words = vec![name, &key];
+        words.extend(fields.iter().map(Vec::as_slice));
+        log.push(db, words.into_iter());
     }
 }
 
@@ -676,6 +694,7 @@ fn serve(cx: &mut Context<'_>, deferred: &mut Vec<(usize, Vec<u8>)>) {
                 deferred.push((db, key.clone()));
                 break;
             }
+            cx.keys.after_locking();
             if waiter.try_begin() {
                 serve_one(cx, entry, &waiter, task);
             }

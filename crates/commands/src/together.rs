@@ -21,9 +21,9 @@ fn has_one_key(entry: &Entry, args: Args<'_>) -> bool {
     entry.one_key || each_key(&entry.command, args, |_, _| count += 1).is_ok() && count == 1
 }
 
-impl Turn<'_> {
-    /// Runs commands from `first` on that have one key, the same, and one function for all of them
-    /// together; returns how many.
+impl<'a> Turn<'a> {
+    /// Runs commands from `first` (`entry`) on that have one key, the same, and one function for
+    /// all of them together; returns how many.
     pub(crate) fn run_alike(
         &mut self,
         session: &mut Session,
@@ -31,29 +31,28 @@ impl Turn<'_> {
         requests: &Requests,
         input: &[u8],
         first: usize,
+        entry: &'a Entry,
     ) -> usize {
         let core = self.core;
         let head = requests.command(first, input);
-        let Ok(entry) = core.registry.find(head) else { return 0 };
         let group = entry.group;
         let Some(run_many) = entry.command.run_many else { return 0 };
-        if session.multi.is_some()
-            || requests.len() - first < 2
-            || !has_one_key(entry, head)
-            || !self.host.allows_batch(session)
-        {
+        if !has_one_key(entry, head) || !self.host.allows_batch(session) {
             return 0;
         }
         let mut entries = [entry; BATCH];
         let mut count = 1;
         while count < BATCH && first + count < requests.len() {
             let args = requests.command(first + count, input);
-            let Ok(entry) = core.registry.find(args) else { break };
-            let is_alike = entry.group == group && entry.command.run_many.is_some();
-            if !is_alike || args.word(1) != head.word(1) || !has_one_key(entry, args) {
+            let is_same = args.len() == head.len() && args.word(0) == head.word(0);
+            let found = if is_same { Ok(entry) } else { core.registry.find(args) };
+            let Ok(found) = found else { break };
+            let is_alike = found.group == group && found.command.run_many.is_some();
+            let has_one = is_same && entry.one_key || has_one_key(found, args);
+            if !is_alike || args.word(1) != head.word(1) || !has_one {
                 break;
             }
-            entries[count] = entry;
+            entries[count] = found;
             count += 1;
         }
         if count < 2 {
@@ -66,7 +65,8 @@ impl Turn<'_> {
         let entries = &entries[..count];
         let (count, failed) = run_many(&mut cx, &Pipeline { entries, requests, input, first });
         cx.host.batch_ran(cx.session, &entries[..count], failed);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
         count
     }
@@ -94,7 +94,8 @@ impl Turn<'_> {
         let mut cx = Context::new(keys, out, session, host, core, &core.registry.entries()[0]);
         cx.keys.select(cx.session.db);
         run(&mut cx);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
     }
 }

@@ -66,7 +66,8 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
     let log: Arc<dyn Journal> = Arc::new(log.map_err(|error| format!("sagas: {error}"))?);
     let clock = Arc::new(Clock::new(seed));
     let hosts = options.text(const { index_of("saga-branch-hosts") });
-    let guard = Guard { allowed: hosts.split_whitespace().map(str::to_string).collect() };
+    let allowed = hosts.split_whitespace().map(str::to_string).collect();
+    let guard = Guard { allowed, refuses_private: false };
     let limits = Limits {
         calls_max: options.number(const { index_of("saga-target-calls-max") }) as usize,
         failures_max: options.number(const { index_of("saga-target-failures-max") }) as u32,

@@ -123,6 +123,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     if !running.shared.is_stopping.load(Ordering::Acquire) {
         tracing::info!("Ready to accept connections");
     }
+    sys::give_back_code();
     supervisor.tell("READY=1");
     let shared = Arc::clone(&running.shared);
     running.join();
@@ -171,8 +172,33 @@ fn plug_in(options: &server::options::Options) {
     // A second server in this process has the same ones.
     let _ = server::scripting::HOOKS.set(hooks);
     sql::register();
-    let dir = options.text(const { index_of("dir") });
-    sql::settings::settings().set_folder(std::path::Path::new(&dir));
+    let _ = server::apply::ALSO.set(set_sql);
+    set_sql(options);
+}
+
+/// Carries the options of SQL over.
+fn set_sql(options: &server::options::Options) {
+    let settings = sql::settings::settings();
+    settings.set_folder(std::path::Path::new(&options.text(const { index_of("dir") })));
+    let attach = options.text(const { index_of("sql-attach-dir") });
+    settings.set_attach_folder(&attach);
+    let number = |index| options.number(index).max(0) as u64;
+    settings.set_timeouts_ms(
+        number(const { index_of("sql-timeout-ms") }),
+        number(const { index_of("sql-unit-timeout-ms") }),
+    );
+    settings.set_waits_ms(
+        number(const { index_of("sql-busy-wait-ms") }),
+        number(const { index_of("sql-idle-timeout-ms") }),
+        number(const { index_of("sql-transaction-timeout-ms") }),
+    );
+    settings.set_sessions_max(number(const { index_of("sql-sessions-max") }));
+    settings.set_bounds(
+        number(const { index_of("sql-rows-max") }),
+        number(const { index_of("sql-bytes-max") }),
+        number(const { index_of("sql-live-bytes-max") }),
+    );
+    settings.set_database_bytes_max(number(const { index_of("sql-database-bytes-max") }));
 }
 
 fn script_counts(registry: &commands::registry::Registry) -> server::scripting::Counts {

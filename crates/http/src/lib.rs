@@ -93,6 +93,9 @@ pub fn open(
         let thread = thread::Builder::new().name("http".into()).spawn(move || {
             runtime.block_on(async move {
                 if let Some(accept) = accept {
+                    if let Some(quota) = &doors.quota {
+                        quota.attach();
+                    }
                     tokio::spawn(accept);
                 }
                 serve(Handed { connections, address }, doors, stopped).await;

@@ -2,6 +2,7 @@
 //! blocked clients, which keyspace events it caused, what to free. Collected under the locks,
 //! acted on by the caller.
 
+use crate::observe::Touched;
 use crate::raw::entry::Entry;
 use crate::raw::table::Table;
 use crate::value::Value;
@@ -80,6 +81,18 @@ pub enum Garbage {
     Table(Table<Entry>),
 }
 
+/// What went without a command.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Database.
+    pub db: usize,
+    /// The key.
+    pub key: Vec<u8>,
+    /// The fields of the hash that expired, where the key itself stays: `HDEL key field ...`. None
+    /// for the key as a whole: `DEL key`.
+    pub fields: Vec<Vec<u8>>,
+}
+
 /// Who frees what takes long to free. Neither does it under the locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freeing {
@@ -104,8 +117,10 @@ pub struct Effects {
     pub garbage: Vec<Garbage>,
     /// What the background thread shall free.
     pub background: Vec<Garbage>,
-    /// A log record of keys that expired or were evicted in passing: `DEL key`.
-    pub expired: Vec<(usize, Vec<u8>)>,
+    /// What the observer wants to know of.
+    pub touched: Vec<Touched>,
+    /// What expired or was evicted in passing, for the log.
+    pub expired: Vec<Gone>,
 }
 
 impl Effects {

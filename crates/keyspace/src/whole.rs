@@ -105,11 +105,13 @@ impl Keys<'_> {
             }
             rebuild_due(data);
             self.space.set_next_due_ms(shard, data.due.next_ms());
+            self.space.set_next_fields_due_ms(shard, data.fields_due.next_ms());
         }
         self.tally.keys(db, -(self.space.key_count(db) as i64));
         let (volatile, seconds) = (self.space.volatile_count(db), self.space.expire_seconds(db));
         self.tally.volatile(db, -(volatile as i64), -seconds);
         self.db = was;
+        self.note_all_touched(db);
         removed
     }
 
@@ -126,11 +128,13 @@ impl Keys<'_> {
             }
             rebuild_due(data);
             self.space.set_next_due_ms(shard, data.due.next_ms());
+            self.space.set_next_fields_due_ms(shard, data.fields_due.next_ms());
             for db in [one, other] {
                 self.db = db;
                 self.signal_all(shard, [one, other]);
             }
         }
+        [one, other].into_iter().for_each(|db| self.note_all_touched(db));
         let space = self.space;
         let keys = space.key_count(other) as i64 - space.key_count(one) as i64;
         let volatile = space.volatile_count(other) as i64 - space.volatile_count(one) as i64;

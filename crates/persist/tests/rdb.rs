@@ -216,6 +216,7 @@ fn load_into(space: &Keyspace, file: &[u8], checksum: Checksum) -> Result<u64, S
         checksum,
         libraries: &NoLibraries,
         progress: &Progress::default(),
+        key_delay: &|| 0,
     };
     let loaded = load(file, Some(file.len() as u64), &loading);
     loaded.map(|(summary, ..)| summary.keys).map_err(|error| error.to_string())
@@ -316,6 +317,7 @@ fn a_keyspace_is_saved_and_loaded_by_two_threads() {
         uses: Uses::Idle,
         libraries: &NoLibraries,
         key_delay: &|| 0,
+        pending_bytes_max: 1 << 20,
         keys_done: &done,
         stop: &stop,
     };

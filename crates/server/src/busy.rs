@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use commands::context::{Background, Deliver, Host, Script, Session, Tick};
+use commands::context::{Background, Deliver, Host, Script, Session, Tick, WriteRefusal};
 use commands::engine::Turn;
 use commands::error::Error;
 use commands::registry::Entry;
@@ -229,6 +229,10 @@ impl Host for Worker {
 
     fn is_memory_short(&mut self) -> bool {
         Host::is_memory_short(&mut self.hub)
+    }
+
+    fn write_refusal(&mut self) -> Option<WriteRefusal> {
+        self.hub.write_refusal()
     }
 
     fn script_ended(&mut self, script: &Script) {

@@ -94,10 +94,18 @@ table! {
         "Records that may wait for the database; beyond, requests are answered 503.";
     "quota-wait-ms": Int(1, 3_600_000), "5000", Start,
         "How long a request waits for a database that does not answer before it is refused.";
+    "quota-writers": Int(1, 256), "4", Start,
+        "Connections that store side by side where each request has its own transaction (sync).";
+    "quota-flush-ms": Int(0, 60_000), "20", Start,
+        "How long the database's transactions wait for more records of the journal.";
+    "quota-kept-days": Int(1, 3650), "32", Start,
+        "Days that answers are kept for requests that come again under an Idempotency-Key.";
     "quota-session-seconds": Int(1, 31_536_000), "1800", Start,
         "Seconds after which an idle session ends.";
     "quota-root-key": Secret, "", Start,
         "The key that makes organisations; unless given, that in quota-root.key, made at need.";
+    "quota-webhook-hosts": Text, "", Start,
+        "Hosts that webhooks may be called at though their addresses are private.";
     "quota-older-headers": Bool, "no", Start,
         "Whether RateLimit-Limit, -Remaining and -Reset are sent as well.";
 }
@@ -133,6 +141,27 @@ table! {
     "saga-keep-failed-seconds": Int(0, INT), "2592000", Start, "How long a failed one is kept.";
     "saga-keep-max": Int(0, BIG), "2000000", Start, "Finished transactions that are kept.";
     "saga-keep-bytes": Bytes(0, BIG), "1gb", Start, "Bytes that finished ones may take.";
+}
+"SQL" {
+    "sql-timeout-ms": Int(1, INT), "10000", Always,
+        "How long a SQL command may run on its database's thread, or wait for it.";
+    "sql-unit-timeout-ms": Int(1, INT), "1000", Always,
+        "How long a SQL command may run inside MULTI or a script, which hold keys.";
+    "sql-busy-wait-ms": Int(0, INT), "100", Always,
+        "How long MULTI or a script waits for a database that others use, then: locked.";
+    "sql-idle-timeout-ms": Int(1, INT), "5000", Always,
+        "How long a transaction (SQL.BEGIN) or cursor waits for its client before it is ended.";
+    "sql-transaction-timeout-ms": Int(1, INT), "60000", Always,
+        "How long a transaction may be open.";
+    "sql-sessions-max": Int(0, 10_000), "64", Always, "Transactions and cursors at once.";
+    "sql-rows-max": Int(1, BIG), "10000000", Always, "Rows that a SQL command may answer.";
+    "sql-bytes-max": Bytes(1024, BIG), "512mb", Always, "Bytes that a SQL command may answer.";
+    "sql-database-bytes-max": Bytes(0, BIG), "0", Always,
+        "Bytes that each SQL database may have, 0 = any: SQLITE_FULL beyond.";
+    "sql-live-bytes-max": Bytes(1024, BIG), "256mb", Always,
+        "Bytes of live keys that a SQL statement may read.";
+    "sql-attach-dir": Text, "", Always,
+        "The folder that SQL.ATTACH and SQL.LOAD may read files from, below dir; \"\" = dir.";
 }
 "The process" {
     "threads": Int(1, 256), "1", Start, "Event loops; unless set, as many as there are cores.";
@@ -317,8 +346,10 @@ table! {
     "rdbchecksum": Bool, "yes", Always, "Whether it ends with a checksum.";
     "rdb-del-sync-files": Bool, "no", NoEffect, "Whether snapshots made for replicas are removed.";
     "rdb-save-incremental-fsync": Bool, "yes", Always, "Whether saving makes it safe bit by bit.";
+    "snapshot-buffer-limit": Bytes(0, BIG), "0", Always,
+        "Bytes of changed keys that may wait for a save; 0 = a 64th of memory, 1 to 32 MB.";
     "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
-    "key-load-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
+    "key-load-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect,
         "Bytes loaded between two looks at clients.";
     "stop-writes-on-bgsave-error": Bool, "yes", Always,
@@ -355,10 +386,10 @@ table! {
     "repl-backlog-size": Bytes(1, BIG), "1mb", NoEffect, "Bytes kept for replicas that come back.";
     "repl-backlog-ttl": Int(0, BIG), "3600", NoEffect,
         "Seconds that they are kept without any replica.";
-    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", NoEffect,
+    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", Always,
         "Replicas without which writes are refused.";
-    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", NoEffect,
-        "Seconds that such a replica may lag.";
+    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", Always,
+        "Seconds that such a replica may lag, 0 = they are not asked for.";
     "propagation-error-behavior": Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore",
         NoEffect,
         "What happens when a replica cannot follow.";

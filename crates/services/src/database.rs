@@ -7,6 +7,7 @@
 //! is not known which; every other error says that it did not happen.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// A value in a row or a statement.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -14,10 +15,35 @@ pub enum Value {
     /// SQL's NULL.
     #[default]
     Null,
+    /// True or false, where the product tells it from numbers.
+    Bool(bool),
     /// Any whole number.
     Int(i64),
-    /// Text in UTF-8.
+    /// Any other number that is kept as one.
+    Real(Real),
+    /// Text in UTF-8. Decimal numbers and moments are texts, too: `12.50`,
+    /// `2026-11-20 12:00:00.5`.
     Text(String),
+    /// Bytes that are no text.
+    Bytes(Vec<u8>),
+}
+
+/// A number with a fraction. Equal are those of the same bits.
+#[derive(Debug, Clone, Copy)]
+pub struct Real(pub f64);
+
+impl PartialEq for Real {
+    fn eq(&self, other: &Real) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Real {}
+
+impl Hash for Real {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
 }
 
 impl Value {
@@ -25,8 +51,10 @@ impl Value {
     pub fn int(&self) -> i64 {
         match self {
             Value::Int(number) => *number,
+            Value::Bool(is) => i64::from(*is),
+            Value::Real(Real(number)) => *number as i64,
             Value::Text(text) => text.parse().unwrap_or(0),
-            Value::Null => 0,
+            Value::Null | Value::Bytes(_) => 0,
         }
     }
 
@@ -34,7 +62,7 @@ impl Value {
     pub fn text(&self) -> &str {
         match self {
             Value::Text(text) => text,
-            Value::Int(_) | Value::Null => "",
+            _ => "",
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! text seen once            prepared, run, forgotten; its hash is remembered
+//! text like one seen before run by the statement of all that differ in literals (literals.rs)
 //! text seen again soon      prepared, run, kept: the least recently used one goes
 //! named statement           kept as long as its name
 //! ```
@@ -43,6 +44,8 @@ pub struct Part {
     pub runs: u64,
     /// It may walk a whole table within one step of SQLite's machine.
     pub may_walk: bool,
+    /// It looks at an attached file.
+    pub reads_files: bool,
 }
 
 /// The statements of one text.
@@ -71,9 +74,15 @@ pub struct Connection {
     pub(crate) named: Texts<Named>,
     seen: Box<[u64; SEEN_LEN]>,
     pub(crate) uses: u64,
-    bytes: usize,
+    /// Room for a text without its literals.
+    pub(crate) alike: Vec<u8>,
+    pub(crate) bytes: usize,
     pub(crate) has_short_values: bool,
     pub(crate) on_file: bool,
+    /// The size that the database may have, in bytes; 0 for any.
+    pub(crate) bytes_max: u64,
+    /// What the database says of its indexes may have changed.
+    pub(crate) indexes_changed: bool,
     begin: Statement,
     commit: Statement,
     rollback: Statement,
@@ -95,6 +104,7 @@ fn open(path: Option<&Path>) -> Result<rusqlite::Connection, SqlError> {
     clock::register().map_err(|error| SqlError::general(&error))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let path = path.unwrap_or(Path::new(":memory:"));
@@ -117,8 +127,20 @@ impl Connection {
     /// # Errors
     /// SQLite's.
     pub fn open(path: Option<&Path>) -> Result<Connection, SqlError> {
+        Connection::open_with(path, SETTINGS)
+    }
+
+    /// The same, for reading only.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn open_to_read(path: Option<&Path>) -> Result<Connection, SqlError> {
+        Connection::open_with(path, &format!("{SETTINGS} PRAGMA query_only=ON;"))
+    }
+
+    fn open_with(path: Option<&Path>, settings: &str) -> Result<Connection, SqlError> {
         let mut connection = open(path)?;
-        connection.execute_batch(SETTINGS)?;
+        connection.execute_batch(settings)?;
         connection.execute_batch(if path.is_some() { ON_FILE } else { IN_MEMORY })?;
         let budget = Arc::new(Budget::default());
         budget.watch(&mut connection)?;
@@ -136,9 +158,12 @@ impl Connection {
             named: HashMap::with_hasher(FixedState::default()),
             seen: Box::new([0; SEEN_LEN]),
             uses: 0,
+            alike: Vec::new(),
             bytes: 0,
             has_short_values: false,
             on_file: path.is_some(),
+            bytes_max: 0,
+            indexes_changed: false,
             begin: own("BEGIN IMMEDIATE")?,
             commit: own("COMMIT")?,
             rollback: own("ROLLBACK")?,
@@ -251,7 +276,9 @@ pub(crate) fn prepare(
     text: &[u8],
     keep: bool,
 ) -> Result<(Option<Part>, usize), SqlError> {
+    guard::forget_files();
     let (statement, used) = Statement::prepare(handle, text, keep)?;
+    let reads_files = guard::saw_files();
     let Some(statement) = statement else { return Ok((None, used)) };
     let own = &text[..used];
     let verb = lexer::verb(own);
@@ -261,7 +288,7 @@ pub(crate) fn prepare(
         Verb::Change => false,
         _ => true,
     };
-    Ok((Some(Part { statement, verb, is_long: false, runs: 0, may_walk }), used))
+    Ok((Some(Part { statement, verb, is_long: false, runs: 0, may_walk, reads_files }), used))
 }
 
 /// Prepares all statements of a text.

@@ -8,6 +8,7 @@
 //! The table `RediSQLMetadata(data_type, key, value)` is RediSQL's: named statements, the path, and
 //! the number of the last record of the log that is in here.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +16,7 @@ use std::sync::atomic::Ordering;
 use crate::connection::{Connection, Named, script_of};
 use crate::database::Database;
 use crate::error::SqlError;
+use crate::settings::settings;
 
 const MAGIC: &[u8; 6] = b"FBSQL1";
 
@@ -41,24 +43,35 @@ pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), S
             )?;
         }
     }
-    read_statements(connection)
+    connection.indexes_changed = true;
+    read_statements(connection)?;
+    crate::files::attach_again(connection)
 }
 
-/// Reads the named statements.
-fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
+/// Reads the named statements; those that are known already stay as they are.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
     let handle = connection.handle.share();
     let mut query = handle
         .connection()
-        .prepare("SELECT key, value FROM RediSQLMetadata WHERE data_type = 'statement'")?;
+        .prepare_cached("SELECT key, value FROM RediSQLMetadata WHERE data_type = 'statement'")?;
     let rows =
         query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    let mut known = std::mem::take(&mut connection.named);
     for row in rows {
         let (name, text) = row?;
-        // One that does not fit the schema any more comes back when it is updated.
-        if let Ok(script) = script_of(&handle, text.as_bytes(), true) {
-            let named = Named { text: text.into_bytes().into(), script };
-            connection.named.insert(name.into_bytes().into(), named);
-        }
+        let (name, text) = (Box::from(name.into_bytes()), text.into_bytes());
+        let named = match known.remove(&name).filter(|named| *named.text == *text) {
+            Some(named) => named,
+            // One that does not fit the schema any more comes back when it is updated.
+            None => match script_of(&handle, &text, true) {
+                Ok(script) => Named { text: text.into(), script },
+                Err(_) => continue,
+            },
+        };
+        connection.named.insert(name, named);
     }
     Ok(())
 }
@@ -121,7 +134,7 @@ pub fn write(database: &Database, connection: &mut Connection) -> Result<Vec<u8>
     let mut bytes = MAGIC.to_vec();
     let sequence = database.sequence.load(Ordering::Acquire);
     bytes.extend_from_slice(&sequence.to_le_bytes());
-    let path = database.path.as_deref().unwrap_or(Path::new("")).to_string_lossy();
+    let path = database.path.as_deref().map(|path| settings().name_of(path)).unwrap_or_default();
     bytes.extend_from_slice(&(path.len() as u32).to_le_bytes());
     bytes.extend_from_slice(path.as_bytes());
     if database.path.is_none() {
@@ -156,7 +169,9 @@ pub fn read(image: &[u8]) -> Result<Arc<Database>, String> {
     if found.path.is_empty() {
         return read_into_memory(image);
     }
-    Database::open(Some(Path::new(found.path))).map_err(|error| error.message)
+    // The image may come from a client: RESTORE.
+    let path = settings().file(found.path.as_bytes())?;
+    Database::open(path.as_deref()).map_err(|error| error.message)
 }
 
 /// The database that an image is of, in memory.
@@ -165,13 +180,22 @@ pub fn read(image: &[u8]) -> Result<Arc<Database>, String> {
 /// In words.
 pub fn read_into_memory(image: &[u8]) -> Result<Arc<Database>, String> {
     let found = parts(image).ok_or(DAMAGED)?;
+    let database = of_file(found.file)?;
+    database.sequence.store(found.sequence, Ordering::Release);
+    Ok(database)
+}
+
+/// The database that the bytes of a file are, in memory.
+///
+/// # Errors
+/// In words.
+pub fn of_file(file: &[u8]) -> Result<Arc<Database>, String> {
     let words = |error: SqlError| format!("{DAMAGED}: {}", error.message);
     let database = Database::open(None).map_err(words)?;
-    if !found.file.is_empty() {
+    if !file.is_empty() {
         let mut lease = database.lease();
-        restore(&mut lease, found.file).map_err(words)?;
+        restore(&mut lease, file).map_err(words)?;
     }
-    database.sequence.store(found.sequence, Ordering::Release);
     Ok(database)
 }
 
@@ -181,9 +205,34 @@ pub fn read_into_memory(image: &[u8]) -> Result<Arc<Database>, String> {
 /// SQLite's.
 pub fn restore(connection: &mut Connection, file: &[u8]) -> Result<(), SqlError> {
     let mut source = rusqlite::Connection::open_in_memory()?;
-    source.deserialize_read_exact("main", file, file.len(), false)?;
+    // Bytes 18 and 19 say whether a write-ahead log belongs to the file: none comes with its bytes.
+    let (head, rest) = file.split_at(file.len().min(20));
+    let mut head = head.to_vec();
+    if let [.., write, read] = &mut head[..] {
+        (*write, *read) = ((*write).min(1), (*read).min(1));
+    }
+    let bytes = (&head[..]).chain(rest);
+    source.deserialize_read_exact("main", bytes, file.len(), false)?;
     connection.forget();
     connection.handle.copy_from(&source)?;
     let path = None;
     prepare(connection, path)
+}
+
+/// Makes a connection's database a copy of another, which was not made here: what it says of its
+/// own path and records is not ours.
+///
+/// # Errors
+/// SQLite's.
+pub fn restore_from(
+    connection: &mut Connection,
+    source: &rusqlite::Connection,
+) -> Result<(), SqlError> {
+    connection.forget();
+    connection.handle.copy_from(source)?;
+    prepare(connection, None)?;
+    connection.indexes_changed = true;
+    let forget = "DELETE FROM RediSQLMetadata WHERE data_type NOT IN ('statement')";
+    connection.handle.connection().execute(forget, [])?;
+    Ok(())
 }

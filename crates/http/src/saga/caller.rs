@@ -76,8 +76,11 @@ impl Clock {
 /// Which addresses may be called.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
-    /// Hosts, as they stand in the address: only these. Empty = all that are not refused.
+    /// Hosts, as they stand in the address: only these, where not empty; but see below.
     pub allowed: Vec<String>,
+    /// Addresses of private networks are refused, except those of `allowed`; all others may be
+    /// called.
+    pub refuses_private: bool,
 }
 
 impl Guard {
@@ -92,27 +95,59 @@ impl Guard {
         }
     }
 
-    fn check(&self, uri: &hyper::Uri) -> Result<(), String> {
+    /// The same for one that a host has.
+    fn allows(&self, host: &str, ip: IpAddr) -> bool {
+        let is_named = || self.allowed.iter().any(|allowed| allowed == host);
+        Guard::allows_ip(ip) && (!self.refuses_private || is_public(ip) || is_named())
+    }
+
+    /// Whether an address may be called, as far as it is known before its name is resolved.
+    pub(crate) fn check(&self, uri: &hyper::Uri) -> Result<(), String> {
         let host = uri.host().unwrap_or("");
         match uri.scheme_str() {
             Some("http") => {}
             Some(other) => return Err(format!("branches are called by http, not by {other}")),
             None => return Err("the address of a branch begins with http://".into()),
         }
-        if !self.allowed.is_empty() && !self.allowed.iter().any(|allowed| allowed == host) {
+        let is_closed = !self.allowed.is_empty() && !self.refuses_private;
+        if is_closed && !self.allowed.iter().any(|allowed| allowed == host) {
             return Err(format!("{host} is not among the hosts that may be called"));
         }
         let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        match ip.is_ok_and(|ip| !Guard::allows_ip(ip)) {
+        match ip.is_ok_and(|ip| !self.allows(host, ip)) {
             true => Err(format!("{host} may not be called")),
             false => Ok(()),
         }
     }
 }
 
+/// Whether an address is one of the Internet: none of this machine or of a private network (the
+/// registries of RFC 6890).
+fn is_public(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let [a, b, c, _] = ip.octets();
+            let is_shared = a == 100 && (64..128).contains(&b);
+            let is_reserved = a == 0 || a >= 240 || (a, b, c) == (192, 0, 0);
+            let is_benchmark = a == 198 && (b == 18 || b == 19);
+            !(ip.is_loopback()
+                || ip.is_private()
+                || is_shared
+                || is_reserved
+                || is_benchmark
+                || ip.is_documentation())
+        }
+        IpAddr::V6(ip) => {
+            // Global addresses are in 2000::/3; 64:ff9b::/96, which stands for IPv4, is not.
+            let first = ip.segments()[0];
+            first & 0xe000 == 0x2000 && first != 0x2002
+        }
+    }
+}
+
 /// Resolves names and leaves out what the guard refuses.
 #[derive(Clone)]
-struct Guarded(GaiResolver);
+pub(crate) struct Guarded(GaiResolver, Arc<Guard>);
 
 impl tower_service::Service<Name> for Guarded {
     type Response = std::vec::IntoIter<SocketAddr>;
@@ -125,11 +160,12 @@ impl tower_service::Service<Name> for Guarded {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
+        let (guard, host) = (Arc::clone(&self.1), name.as_str().to_owned());
         let resolving = tower_service::Service::call(&mut self.0, name);
         Box::pin(async move {
             let all: Vec<SocketAddr> = resolving.await?.collect();
             let allowed: Vec<_> =
-                all.into_iter().filter(|address| Guard::allows_ip(address.ip())).collect();
+                all.into_iter().filter(|address| guard.allows(&host, address.ip())).collect();
             match allowed.is_empty() {
                 true => Err(std::io::Error::other("none of its addresses may be called")),
                 false => Ok(allowed.into_iter()),
@@ -138,7 +174,20 @@ impl tower_service::Service<Name> for Guarded {
     }
 }
 
-type Http = Client<HttpConnector<Guarded>, axum::body::Body>;
+pub(crate) type Http = Client<HttpConnector<Guarded>, axum::body::Body>;
+
+/// A client that connects to nothing but what a guard allows.
+pub(crate) fn client(guard: &Guard) -> Http {
+    let guarded = Guarded(GaiResolver::new(), Arc::new(guard.clone()));
+    let mut connector = HttpConnector::new_with_resolver(guarded);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT));
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(IDLE_MAX)
+        .pool_timer(TokioTimer::new())
+        .build(connector)
+}
 
 /// Runs the steps that the server runs itself.
 pub trait Steps: Send + Sync {
@@ -201,14 +250,7 @@ impl HttpCaller {
 
     /// Works in this thread's runtime as well from now on, and wakes the coordinator there.
     pub fn attach(self: &Arc<Self>, handle: Handle, coordinator: Arc<Coordinator>) {
-        let mut connector = HttpConnector::new_with_resolver(Guarded(GaiResolver::new()));
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_MAX)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
+        let client = client(&self.guard);
         let mut runtimes = self.runtimes.write().unwrap_or_else(PoisonError::into_inner);
         OWN.set(Some(runtimes.len()));
         let (clock, wake) = (Arc::clone(&self.clock), Arc::clone(&self.wake));
@@ -406,7 +448,7 @@ impl Caller for Calls {
     }
 }
 
-type Ready = hyper::Request<axum::body::Body>;
+pub(crate) type Ready = hyper::Request<axum::body::Body>;
 
 fn request(outgoing: &Outgoing, guard: &Guard) -> Result<Ready, String> {
     if let Some(text) = &outgoing.broken {
@@ -458,7 +500,7 @@ fn encode(url: &mut String, value: &str) {
 }
 
 /// Sends a request; gives status, the wait that was asked for in ms, and the body.
-async fn exchange(client: &Http, request: Ready) -> Result<(u16, u64, Vec<u8>), String> {
+pub(crate) async fn exchange(client: &Http, request: Ready) -> Result<(u16, u64, Vec<u8>), String> {
     let answer = client.request(request).await.map_err(|error| {
         use std::error::Error;
         let source = error.source().map_or(String::new(), |source| format!(": {source}"));
@@ -504,9 +546,38 @@ mod tests {
         ] {
             assert_eq!(open.check(&uri.parse().unwrap()).is_ok(), is_allowed, "{uri}");
         }
-        let closed = Guard { allowed: vec!["service".into()] };
+        let closed = Guard { allowed: vec!["service".into()], ..Guard::default() };
         assert!(closed.check(&"http://service/x".parse().unwrap()).is_ok());
         assert!(closed.check(&"http://other/x".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn private_networks_may_be_refused() {
+        let allowed = vec!["inside".to_owned(), "10.0.0.7".to_owned()];
+        let guard = Guard { allowed, refuses_private: true };
+        for (uri, is_allowed) in [
+            ("http://example.org/", true),
+            ("http://93.184.216.34/", true),
+            ("http://[2606:2800:220:1::1]/", true),
+            ("http://10.0.0.7/", true),
+            ("http://10.0.0.8/", false),
+            ("http://127.0.0.1:80/", false),
+            ("http://100.64.0.1/", false),
+            ("http://192.168.1.1/", false),
+            ("http://172.31.0.1/", false),
+            ("http://0.1.2.3/", false),
+            ("http://[::1]/", false),
+            ("http://[fd00::1]/", false),
+            ("http://[::ffff:127.0.0.1]/", false),
+            ("http://[64:ff9b::7f00:1]/", false),
+            ("http://169.254.169.254/", false),
+        ] {
+            assert_eq!(guard.check(&uri.parse().unwrap()).is_ok(), is_allowed, "{uri}");
+        }
+        let here: IpAddr = "127.0.0.1".parse().unwrap();
+        assert!(guard.allows("inside", here) && !guard.allows("outside", here));
+        let cloud: IpAddr = "169.254.169.254".parse().unwrap();
+        assert!(!guard.allows("inside", cloud));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! With an API key set, every route asks for it: `authorization: Bearer KEY` or `x-api-key: KEY`.
 
-mod caller;
+pub(crate) mod caller;
 mod dtm;
 mod metrics;
 mod native;

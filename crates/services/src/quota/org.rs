@@ -40,6 +40,30 @@ struct Counter {
     plans: u32,
     /// Whether the store was given what the database holds since this server started.
     is_loaded: bool,
+    /// What the store said last that it holds.
+    used: Option<i64>,
+    /// Once the database holds so much, a threshold may have been passed.
+    next_line: i64,
+}
+
+impl Counter {
+    fn new(period: Period, key: Arc<str>, pending: i64, plans: u32) -> Counter {
+        Counter { period, key, pending, plans, is_loaded: false, used: None, next_line: 0 }
+    }
+
+    /// What the database holds, as far as that is known.
+    fn held(&self) -> Option<i64> {
+        Some(self.used? - self.pending)
+    }
+
+    /// Whether a threshold may have been passed; says so once.
+    fn passes(&mut self) -> bool {
+        let passes = self.held().is_some_and(|held| held >= self.next_line);
+        if passes {
+            self.next_line = i64::MAX;
+        }
+        passes
+    }
 }
 
 #[derive(Debug)]
@@ -94,6 +118,40 @@ pub struct Standing {
     pub used: i64,
 }
 
+/// What [`Org::glance`] sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    /// What the counter holds.
+    pub used: i64,
+    /// What it may hold; none = no limit.
+    pub limit: Option<i64>,
+    /// Seconds until the next period, rounded up.
+    pub reset_after_s: i64,
+}
+
+/// What [`Org::passed`] finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passed {
+    /// Percents of the limit, the smallest first.
+    pub percents: Vec<u16>,
+    /// What the database's counter holds.
+    pub used: i64,
+    /// The limit.
+    pub limit: i64,
+    /// The period.
+    pub period: Period,
+    /// Its name.
+    pub name: String,
+}
+
+/// What a counter holds after a charge.
+fn held(charge: Charge) -> Option<i64> {
+    match charge {
+        Charge::Done(used) | Charge::Over(used) => Some(used),
+        Charge::Missing => None,
+    }
+}
+
 impl Org {
     /// An organisation with nothing reserved.
     pub fn new(id: &str, plan: Plan) -> Result<Org, String> {
@@ -118,6 +176,7 @@ impl Org {
         let mut state = self.lock();
         state.planned = Arc::new(Planned { plan, calendar });
         state.plans += 1;
+        state.counters.iter_mut().for_each(|counter| counter.next_line = 0);
         Ok(())
     }
 
@@ -148,7 +207,7 @@ impl Org {
         let same = |counter: &Counter| counter.period.start_ms == period.start_ms;
         if let Some(place) = state.counters.iter().position(same) {
             let pending = state.counters[place].pending;
-            state.counters[place] = Counter { period, key, pending, plans, is_loaded: false };
+            state.counters[place] = Counter::new(period, key, pending, plans);
             return place;
         }
         while state.counters.len() >= PERIODS_KEPT {
@@ -156,7 +215,7 @@ impl Org {
             let Some(idle) = idle else { break };
             state.counters.remove(idle);
         }
-        state.counters.push(Counter { period, key, pending: 0, plans, is_loaded: false });
+        state.counters.push(Counter::new(period, key, 0, plans));
         state.counters.len() - 1
     }
 
@@ -198,6 +257,7 @@ impl Org {
             match store.charge(&counter.key, total, ceiling, now_ms)? {
                 Charge::Done(used) => {
                     counter.pending += total;
+                    counter.used = Some(used);
                     return Ok(Standing { before: used - total, used });
                 }
                 Charge::Missing => return Err(NotCharged::Missing),
@@ -212,13 +272,37 @@ impl Org {
         }
     }
 
-    /// What was reserved in a period is in the database now.
-    pub fn settle(&self, period_ms: i64, cost: i64) {
+    /// What was reserved in a period is in the database now. True if [`Org::passed`] is to be asked.
+    #[must_use]
+    pub fn settle(&self, period_ms: i64, cost: i64) -> bool {
         let mut state = self.lock();
         let found = state.counters.iter_mut().find(|counter| counter.period.start_ms == period_ms);
-        if let Some(counter) = found {
-            counter.pending -= cost;
-        }
+        let Some(counter) = found else { return false };
+        counter.pending -= cost;
+        counter.passes()
+    }
+
+    /// The thresholds of a period that the database's counter has reached, all of them each time.
+    pub fn passed(&self, period_ms: i64) -> Option<Passed> {
+        let mut state = self.lock();
+        let planned = Arc::clone(&state.planned);
+        let plan = &planned.plan;
+        let found = state.counters.iter_mut().find(|counter| counter.period.start_ms == period_ms);
+        let counter = found?;
+        let (limit, used) = (plan.limit?, counter.held()?);
+        let line = |percent: &u16| {
+            let line = i128::from(limit) * i128::from(*percent);
+            // A line lies within what counters can hold.
+            i64::try_from((line + 99) / 100).unwrap_or(i64::MAX).max(1)
+        };
+        let ahead = plan.thresholds.iter().map(line).filter(|line| *line > used);
+        counter.next_line = ahead.min().unwrap_or(i64::MAX);
+        let mut percents = plan.thresholds.clone();
+        percents.retain(|percent| line(percent) <= used);
+        percents.sort_unstable();
+        percents.dedup();
+        let (period, name) = (counter.period, planned.calendar.name_of(counter.period));
+        Some(Passed { percents, used, limit, period, name: name.to_string() })
     }
 
     /// What was reserved in a period will not be stored.
@@ -234,7 +318,37 @@ impl Org {
         let Some(counter) = found else { return Ok(()) };
         counter.pending -= cost;
         // If the store has forgotten it, it will be loaded without this.
-        store.charge(&counter.key, -cost, i64::MAX, now_ms).map(drop)
+        let charge = store.charge(&counter.key, -cost, i64::MAX, now_ms)?;
+        counter.used = held(charge);
+        Ok(())
+    }
+
+    /// Adds to a counter what the database holds already. True if [`Org::passed`] is to be asked.
+    pub fn adjust(
+        &self,
+        store: &dyn Store,
+        period_ms: i64,
+        delta: i64,
+        now_ms: i64,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let found = state.counters.iter_mut().find(|counter| counter.period.start_ms == period_ms);
+        let Some(counter) = found else { return Ok(false) };
+        // A counter that the store has forgotten is loaded with this in it.
+        let charge = store.charge(&counter.key, delta, i64::MAX, now_ms)?;
+        counter.used = held(charge);
+        Ok(counter.passes())
+    }
+
+    /// Where it stands, from memory alone and without waiting: none if that is not known, or if
+    /// somebody else is at it.
+    pub fn glance(&self, now_ms: i64) -> Option<Glance> {
+        let state = self.state.try_lock().ok()?;
+        let is_it = |counter: &&Counter| counter.plans == state.plans && counter.period.has(now_ms);
+        let counter = state.counters.iter().rfind(is_it)?;
+        let (used, limit) = (counter.used?, state.planned.plan.limit);
+        let reset_after_s = (counter.period.end_ms - now_ms + 999) / 1000;
+        Some(Glance { used, limit, reset_after_s })
     }
 
     /// Gives the store what the database holds of the period of `at_ms`, if it has forgotten it.
@@ -254,7 +368,9 @@ impl Org {
         }
         counter.is_loaded = true;
         let expire_at_ms = counter.period.end_ms.saturating_add(KEPT_AFTER_MS);
-        store.put(&counter.key, held + counter.pending, expire_at_ms, now_ms)
+        let used = held + counter.pending;
+        counter.used = Some(used);
+        store.put(&counter.key, used, expire_at_ms, now_ms)
     }
 
     /// What is reserved in a period and not yet in the database.
@@ -351,7 +467,7 @@ mod tests {
         assert_eq!(ask(&org, &store, now, &[1, 1, 1]).0, [true, true, false]);
         org.release(&store, start, 1, now).expect("memory answers");
         assert_eq!(ask(&org, &store, now, &[1, 1]).0, [true, false]);
-        org.settle(start, 1);
+        let _ = org.settle(start, 1);
         assert_eq!(org.pending(start), 1);
     }
 
@@ -360,11 +476,50 @@ mod tests {
         let (org, store) = (org(r#"{"limit": 5}"#), MemoryStore::default());
         let now = ms("2026-11-20T00:00:00Z");
         assert_eq!(ask(&org, &store, now, &[1, 1, 1]).1, 3);
-        org.settle(ms("2026-11-01T00:00:00Z"), 2);
+        let _ = org.settle(ms("2026-11-01T00:00:00Z"), 2);
         store.clear();
         // The database holds the two that were settled; one is on its way.
         org.load(&store, now, 2, now).expect("memory answers");
         assert_eq!(ask(&org, &store, now, &[1, 1, 1]), (vec![true, true, false], 5));
+    }
+
+    #[test]
+    fn thresholds_are_passed_by_what_is_stored() {
+        let org = org(r#"{"limit": 10, "thresholds": [100, 50]}"#);
+        let (store, start) = (MemoryStore::default(), ms("2026-11-01T00:00:00Z"));
+        let now = ms("2026-11-20T00:00:00Z");
+        let percents = || org.passed(start).expect("there is a limit").percents;
+        ask(&org, &store, now, &[1; 9]);
+        // The first one asks; nothing is passed before it is stored.
+        assert!(org.settle(start, 1));
+        assert!(percents().is_empty());
+        assert!(!org.settle(start, 3));
+        assert!(org.settle(start, 1));
+        assert!(!org.settle(start, 1), "it says so once");
+        assert_eq!(percents(), [50]);
+        assert_eq!(org.adjust(&store, start, 4, now), Ok(true));
+        assert_eq!(percents(), [50, 100]);
+        org.set_plan(serde_json::from_str(r#"{"limit": 20}"#).expect("a plan")).expect("sense");
+        assert!(org.settle(start, 1));
+        assert_eq!(percents(), [50]);
+    }
+
+    #[test]
+    fn a_glance_sees_what_was_charged_and_given_back() {
+        let (org, store) = (org(r#"{"limit": 5}"#), MemoryStore::default());
+        let (now, start) = (ms("2026-11-30T23:59:00Z"), ms("2026-11-01T00:00:00Z"));
+        let used = |now| org.glance(now).map(|glance| glance.used);
+        assert_eq!(used(now), None);
+        ask(&org, &store, now, &[1, 1, 1]);
+        let seen = Glance { used: 3, limit: Some(5), reset_after_s: 60 };
+        assert_eq!(org.glance(now), Some(seen));
+        org.release(&store, start, 1, now).expect("memory answers");
+        let _ = org.adjust(&store, start, -1, now).expect("memory answers");
+        assert_eq!(used(now), Some(1));
+        assert_eq!(used(now + 60_000), None);
+        store.clear();
+        let _ = org.adjust(&store, start, -1, now).expect("memory answers");
+        assert_eq!(used(now), None);
     }
 
     #[test]

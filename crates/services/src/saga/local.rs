@@ -214,7 +214,10 @@ fn json_value(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Int(number) => (*number).into(),
+        Value::Bool(flag) => (*flag).into(),
+        Value::Real(number) => number.0.into(),
         Value::Text(text) => text.as_str().into(),
+        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into(),
     }
 }
 
