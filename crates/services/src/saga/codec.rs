@@ -182,8 +182,11 @@ pub fn id_of(record: &[u8]) -> Option<u64> {
 pub fn kind_of(record: &[u8]) -> Option<Kind> {
     let mut r = Reader(record);
     (r.byte()? == SNAPSHOT).then_some(())?;
-    (r.number()?, r.number()?);
-    (r.bytes()?, r.bytes()?);
+    // Id and beginning, gid and name.
+    r.number()?;
+    r.number()?;
+    r.bytes()?;
+    r.bytes()?;
     Kind::of_number(r.byte()?)
 }
 
