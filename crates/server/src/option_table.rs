@@ -119,6 +119,12 @@ table! {
         "Hosts that branches may be called at, \"\" = all but link-local addresses.";
     "saga-local-steps": Bool, "no", Start,
         "Whether steps may be commands on the keyspace and statements on the database of sql.";
+    "saga-finished-stream": Text, "", Start,
+        "Stream with an entry for each transaction that ends or is a dead letter, \"\" = none.";
+    "saga-webhook": Text, "", Start,
+        "Address that is called for each transaction that ends or is a dead letter, \"\" = none.";
+    "saga-archive": Bool, "no", Start,
+        "Whether what is forgotten goes to the table saga_archive of the database of sql.";
     "saga-target-calls-max": Int(1, 65536), "64", Start,
         "Calls to one participant (host and port) at a time; the others wait for their turn.";
     "saga-target-failures-max": Int(0, INT), "10", Start,
