@@ -57,11 +57,13 @@ fn all_schemas() -> Value {
             "created_at": json!({ "type": "string", "format": "date-time" }), "secret": text(),
         }),
     );
-    all["NewWebhook"] = json!({ "type": "object", "additionalProperties": false, "required": ["url"],
-            "properties": {
-                "url": { "type": "string", "maxLength": 2000 },
-                "secret": { "type": ["string", "null"] },
-            } });
+    all["NewWebhook"] = json!({
+        "type": "object", "additionalProperties": false, "required": ["url"],
+        "properties": {
+            "url": { "type": "string", "maxLength": 2000 },
+            "secret": { "type": ["string", "null"] },
+        },
+    });
     all
 }
 
