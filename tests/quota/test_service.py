@@ -12,7 +12,6 @@ import http.server
 import json
 import pathlib
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -189,39 +188,6 @@ def test_a_database_that_is_locked(tmp_path):
         assert rows == (accepted + 2, accepted + 2)
         report = server.call("GET", "/v1/verify", None, ROOT)[1]
         assert report["differences"] == []
-
-
-def test_a_disk_that_is_full(tmp_path):
-    size = ["-t", "tmpfs", "-o", "size=3m", "tmpfs", str(tmp_path)]
-    if subprocess.run(["mount", *size], capture_output=True).returncode != 0:
-        pytest.skip("only root may mount a small disk")
-    try:
-        with started(tmp_path) as server:
-            org = Org(server)
-            accepted, statuses = 0, set()
-            record = {"data": "x" * 20_000}
-            for _ in range(400):
-                status, answer, _ = org.send(record)
-                statuses.add(status)
-                accepted += answer.get("accepted", 0)
-                if status != 200:
-                    break
-            assert statuses == {200, 503}
-            # What is refused is not counted, and small ones may still fit.
-            assert org.used() == accepted
-            for _ in range(5):
-                status, answer, _ = org.send(record)
-                accepted += answer.get("accepted", 0) if status == 200 else 0
-            assert org.used() == accepted
-            server.kill()
-            server.start()
-            assert org.used() == accepted
-            rows = sqlite3.connect(f"file:{tmp_path}/forebay.db?mode=ro", uri=True).execute(
-                "SELECT COUNT(*) FROM quota_record"
-            )
-            assert rows.fetchone() == (accepted,)
-    finally:
-        subprocess.run(["umount", "-l", str(tmp_path)])
 
 
 # Webhooks.

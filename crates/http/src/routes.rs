@@ -38,8 +38,8 @@ pub(crate) struct Doors {
 }
 
 /// All routes over one server.
-pub(crate) fn routes(doors: Doors) -> Router {
-    Router::new().fallback(answer).with_state(Arc::new(doors))
+pub(crate) fn routes(doors: Arc<Doors>) -> Router {
+    Router::new().fallback(answer).with_state(doors)
 }
 
 async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
