@@ -4,9 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
-use services::database::{Connect, Database, DatabaseError, Dialect, Row, Statement, Value};
+use services::database::{
+    Connect, Database, DatabaseError, Dialect, Real, Row, Statement, Step, Stepped, Value,
+};
 
 /// Statements that stay prepared in a connection.
 const STATEMENTS_KEPT: usize = 128;
@@ -43,9 +46,37 @@ impl Connect for Sqlite {
         for (name, value) in [("journal_mode", "WAL"), ("synchronous", "FULL")] {
             connection.pragma_update(None, name, value).map_err(error)?;
         }
+        functions(&connection).map_err(error)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(error)?;
         Ok(Box::new(Open(connection)))
     }
+}
+
+/// What tables' queries call and SQLite has not, or only for some letters and numbers.
+fn functions(connection: &Connection) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8
+        | FunctionFlags::SQLITE_DETERMINISTIC
+        | FunctionFlags::SQLITE_INNOCUOUS;
+    type OfText = fn(&str) -> String;
+    let texts: [(&str, OfText); 2] =
+        [("forebay_lower", str::to_lowercase), ("forebay_upper", str::to_uppercase)];
+    for (name, run) in texts {
+        connection.create_scalar_function(name, 1, flags, move |context| {
+            Ok(context.get_raw(0).as_str_or_null()?.map(run))
+        })?;
+    }
+    type OfNumber = fn(f64) -> f64;
+    let numbers: [(&str, OfNumber); 3] =
+        [("forebay_floor", f64::floor), ("forebay_ceil", f64::ceil), ("forebay_round", f64::round)];
+    for (name, run) in numbers {
+        connection.create_scalar_function(name, 1, flags, move |context| {
+            Ok(context.get::<Option<f64>>(0)?.map(run))
+        })?;
+    }
+    connection.create_scalar_function("forebay_mod", 2, flags, |context| {
+        let (a, b) = (context.get::<Option<f64>>(0)?, context.get::<Option<f64>>(1)?);
+        Ok(a.zip(b).filter(|(_, b)| *b != 0.0).map(|(a, b)| a % b))
+    })
 }
 
 struct Open(Connection);
@@ -57,8 +88,11 @@ impl ToSql for Bound<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self.0 {
             Value::Null => ValueRef::Null,
+            Value::Bool(is) => ValueRef::Integer(i64::from(*is)),
             Value::Int(number) => ValueRef::Integer(*number),
+            Value::Real(Real(number)) => ValueRef::Real(*number),
             Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Bytes(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }
@@ -71,10 +105,9 @@ fn value_of(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => Value::Int(number),
-        ValueRef::Real(number) => Value::Text(number.to_string()),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
-            Value::Text(String::from_utf8_lossy(bytes).into_owned())
-        }
+        ValueRef::Real(number) => Value::Real(Real(number)),
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
     }
 }
 
@@ -119,22 +152,26 @@ fn run(connection: &Connection, statement: &Statement) -> rusqlite::Result<u64> 
     }
 }
 
+fn rows(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Row>> {
+    let mut prepared = connection.prepare_cached(sql)?;
+    let columns = prepared.column_count();
+    let mut rows = prepared.query(rusqlite::params_from_iter(bound(values)))?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        let row: Result<Row, _> =
+            (0..columns).map(|index| row.get_ref(index).map(value_of)).collect();
+        all.push(row?);
+    }
+    Ok(all)
+}
+
 impl Database for Open {
     fn dialect(&self) -> Dialect {
         Dialect::Sqlite
     }
 
     fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
-        let mut prepared = self.0.prepare_cached(sql).map_err(error)?;
-        let columns = prepared.column_count();
-        let mut rows = prepared.query(rusqlite::params_from_iter(bound(values))).map_err(error)?;
-        let mut all = Vec::new();
-        while let Some(row) = rows.next().map_err(error)? {
-            let row: Result<Row, _> =
-                (0..columns).map(|index| row.get_ref(index).map(value_of)).collect();
-            all.push(row.map_err(error)?);
-        }
-        Ok(all)
+        rows(&self.0, sql, values).map_err(error)
     }
 
     fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError> {
@@ -146,5 +183,25 @@ impl Database for Open {
         let changed = changed.map_err(error)?;
         transaction.commit().map_err(error)?;
         Ok(changed)
+    }
+
+    fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
+        let writes = steps.iter().any(|step| matches!(step, Step::Write(_)));
+        let behavior =
+            if writes { TransactionBehavior::Immediate } else { TransactionBehavior::Deferred };
+        let transaction = self.0.transaction_with_behavior(behavior).map_err(error)?;
+        let one = |step: &Step| match step {
+            Step::Write(statement) => run(&transaction, statement).map(Stepped::Changed),
+            Step::Read { sql, values } => rows(&transaction, sql, values).map(Stepped::Rows),
+        };
+        let done: rusqlite::Result<Vec<Stepped>> = steps.iter().map(one).collect();
+        let done = done.map_err(error)?;
+        transaction.commit().map_err(error)?;
+        Ok(done)
+    }
+
+    fn foreign_mark(&mut self) -> Result<Option<i64>, DatabaseError> {
+        let read = self.0.query_row("PRAGMA data_version", [], |row| row.get(0));
+        read.map(Some).map_err(error)
     }
 }

@@ -8,6 +8,7 @@ mod query;
 pub mod quota;
 mod routes;
 pub mod saga;
+pub mod tables;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -67,8 +68,9 @@ pub fn open(
     status: Arc<dyn Status>,
     quota: Option<quota::Quota>,
     saga: Option<saga::Saga>,
+    tables: Option<tables::Tables>,
 ) -> io::Result<Door> {
-    let doors = routes::Doors { status, quota, saga };
+    let doors = routes::Doors { status, quota, saga, tables };
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();

@@ -12,6 +12,7 @@ use crate::Status;
 use crate::problem::{problem, with_type};
 use crate::quota::Quota;
 use crate::saga::Saga;
+use crate::tables::Tables;
 
 type Run = fn(&dyn Status, &Uri) -> Response;
 
@@ -35,6 +36,7 @@ pub(crate) struct Doors {
     pub status: Arc<dyn Status>,
     pub quota: Option<Quota>,
     pub saga: Option<Saga>,
+    pub tables: Option<Tables>,
 }
 
 /// All routes over one server.
@@ -43,6 +45,13 @@ pub(crate) fn routes(doors: Doors) -> Router {
 }
 
 async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
+    let request = match &doors.tables {
+        None => request,
+        Some(tables) => match tables.answer(request).await {
+            Ok(response) => return response,
+            Err(request) => request,
+        },
+    };
     let request = match &doors.saga {
         None => request,
         Some(saga) => match saga.answer(request).await {

@@ -7,6 +7,7 @@
 //! is not known which; every other error says that it did not happen.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// A value in a row or a statement.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -14,19 +15,51 @@ pub enum Value {
     /// SQL's NULL.
     #[default]
     Null,
+    /// True or false, where the product tells it from numbers.
+    Bool(bool),
     /// Any whole number.
     Int(i64),
-    /// Text in UTF-8.
+    /// Any other number that is kept as one.
+    Real(Real),
+    /// Text in UTF-8. Decimal numbers and moments are texts, too: `12.50`,
+    /// `2026-11-20 12:00:00.5`.
     Text(String),
+    /// Bytes that are no text.
+    Bytes(Vec<u8>),
+}
+
+/// A number with a fraction. Equal are those of the same bits.
+#[derive(Debug, Clone, Copy)]
+pub struct Real(pub f64);
+
+impl PartialEq for Real {
+    fn eq(&self, other: &Real) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Real {}
+
+impl Hash for Real {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
 }
 
 impl Value {
+    /// A number in double precision.
+    pub fn real(number: f64) -> Value {
+        Value::Real(Real(number))
+    }
+
     /// The number, or 0 where there is none.
     pub fn int(&self) -> i64 {
         match self {
             Value::Int(number) => *number,
+            Value::Bool(is) => i64::from(*is),
+            Value::Real(Real(number)) => *number as i64,
             Value::Text(text) => text.parse().unwrap_or(0),
-            Value::Null => 0,
+            Value::Null | Value::Bytes(_) => 0,
         }
     }
 
@@ -34,7 +67,7 @@ impl Value {
     pub fn text(&self) -> &str {
         match self {
             Value::Text(text) => text,
-            Value::Int(_) | Value::Null => "",
+            _ => "",
         }
     }
 
@@ -99,6 +132,41 @@ impl Statement {
     /// A statement with values.
     pub fn run(sql: impl Into<String>, values: Vec<Value>) -> Statement {
         Statement::Run { sql: sql.into(), values }
+    }
+}
+
+/// A step of [`Database::unit`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Changes rows.
+    Write(Statement),
+    /// Answers rows.
+    Read {
+        /// With `?` for each value.
+        sql: String,
+        /// In order.
+        values: Vec<Value>,
+    },
+}
+
+/// What a step came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stepped {
+    /// How many rows a write changed.
+    Changed(u64),
+    /// What a read answered.
+    Rows(Vec<Row>),
+}
+
+impl Stepped {
+    /// The rows of a read.
+    pub fn into_rows(self) -> Vec<Row> {
+        if let Stepped::Rows(rows) = self { rows } else { Vec::new() }
+    }
+
+    /// The count of a write.
+    pub fn count(&self) -> u64 {
+        if let Stepped::Changed(count) = self { *count } else { 0 }
     }
 }
 
@@ -178,6 +246,19 @@ pub trait Database: Send {
     /// Runs all statements as one transaction; the number of rows that each changed. It is durable
     /// when this returns.
     fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError>;
+
+    /// Runs all steps as one transaction; what each came to. Reads see one state of the database:
+    /// a snapshot if nothing is written, else that with the writes before them.
+    fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
+        let _ = steps;
+        Err(DatabaseError::Refused("reads within a transaction are not there yet".into()))
+    }
+
+    /// A number that is another one when somebody else may have committed since it was asked last,
+    /// if the product has one that costs nothing.
+    fn foreign_mark(&mut self) -> Result<Option<i64>, DatabaseError> {
+        Ok(None)
+    }
 }
 
 /// Where connections come from.
