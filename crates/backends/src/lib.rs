@@ -4,4 +4,5 @@
 pub mod compress;
 pub mod embedded;
 pub mod journal;
+pub mod shelf;
 pub mod sqlite;

@@ -144,9 +144,7 @@ fn test(dice: &mut Dice, depth: usize) -> String {
 
 fn address(dice: &mut Dice) -> String {
     let mut parts = Vec::new();
-    let encode = |text: String| {
-        text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>()
-    };
+    let encode = |text: String| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
     if dice.roll(12) > 0 {
         let depth = 1 + dice.roll(4);
         parts.push(format!("$filter={}", encode(test(dice, depth))));
@@ -154,7 +152,8 @@ fn address(dice: &mut Dice) -> String {
     if dice.roll(2) > 0 {
         let keys: Vec<String> = (0..1 + dice.roll(2))
             .map(|_| {
-                let kind = [Kind::Text, Kind::Int, Kind::Real, Kind::Date, Kind::Bool][dice.roll(5)];
+                let kind =
+                    [Kind::Text, Kind::Int, Kind::Real, Kind::Date, Kind::Bool][dice.roll(5)];
                 let way = dice.pick(&["", " asc", " desc"]);
                 format!("{}{way}", written(dice, kind, 1))
             })

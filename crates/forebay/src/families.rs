@@ -5,6 +5,6 @@ use commands::command::Family;
 
 /// All of them, those of the server's own crate late: a row there replaces one of the same name.
 pub fn families() -> Vec<Family> {
-    let sagas = [crate::saga_commands::FAMILY];
-    [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families(), &sagas].concat()
+    let services = [crate::saga_commands::FAMILY, crate::table_commands::FAMILY];
+    [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families(), &services].concat()
 }

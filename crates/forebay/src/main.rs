@@ -13,6 +13,8 @@ mod saga_commands;
 mod serve;
 mod serve_help;
 mod systemd;
+mod table_commands;
+mod tables;
 mod transfer;
 
 use std::process::ExitCode;

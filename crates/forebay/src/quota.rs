@@ -11,7 +11,7 @@ use backends::embedded::{Embedded, Engine};
 use backends::journal::FileJournal;
 use backends::sqlite::Sqlite;
 use forebay_http::quota::Quota;
-use server::inner::Inner;
+use server::inner::{Inner, QUOTA};
 use server::options::{Options, index_of};
 use server::shared::Shared;
 use services::database::{Connect, Database, Value};
@@ -25,7 +25,8 @@ use services::quota::writer::Grouping;
 /// How often idle sessions are ended.
 const TIDY: Duration = Duration::from_secs(1);
 
-struct InnerEngine(Inner);
+/// Runs commands as a client inside the process.
+pub struct InnerEngine(pub Inner);
 
 impl Engine for InnerEngine {
     fn run(&self, words: &[&[u8]], now_ms: i64, read: &mut dyn FnMut(&[u8])) {
@@ -33,7 +34,8 @@ impl Engine for InnerEngine {
     }
 }
 
-fn now_ms() -> i64 {
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as i64
 }
@@ -100,7 +102,7 @@ pub fn start(
     let root_key = root_key(given, &folder.join("quota-root.key"), &mut random)?;
     let settings = settings(options, secret::digest(root_key.as_bytes()));
     let journal = FileJournal::open(&folder.join("quota-journal.log"))?;
-    let inner = Inner::new(Arc::clone(shared), random());
+    let inner = Inner::new(Arc::clone(shared), QUOTA, random());
     let parts = Parts {
         store: Arc::new(Embedded(InnerEngine(inner))),
         connect,

@@ -37,7 +37,7 @@ fn every_route_answers() {
     let status = Arc::new(Fake(AtomicBool::new(true)));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let door =
-        open(listener, Arc::clone(&status) as Arc<dyn Status>, None, None).expect("a thread");
+        open(listener, Arc::clone(&status) as Arc<dyn Status>, None, None, None).expect("a thread");
     let cases = [
         ("GET /livez", "200 OK", "ok\n"),
         ("GET /readyz", "200 OK", "ready\n"),

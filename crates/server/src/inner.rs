@@ -16,11 +16,16 @@ use crate::persistence::LOADERS;
 use crate::shared::Shared;
 
 /// Such clients at most: each has its own counts in the keyspace.
-pub const INNER_CLIENTS: usize = 1;
+pub const INNER_CLIENTS: usize = 2;
+/// The place of metered ingest's.
+pub const QUOTA: usize = 0;
+/// The place of cached tables'.
+pub const TABLES: usize = 1;
 
 /// See the module.
 pub struct Inner {
     shared: Arc<Shared>,
+    place: usize,
     state: Mutex<State>,
 }
 
@@ -43,13 +48,14 @@ impl Host for InnerHost {
 }
 
 impl Inner {
-    /// The inner client of a server; there is only one.
-    pub fn new(shared: Arc<Shared>, seed: u64) -> Inner {
+    /// An inner client of a server; there is only one at a place.
+    pub fn new(shared: Arc<Shared>, place: usize, seed: u64) -> Inner {
+        assert!(place < INNER_CLIENTS);
         let session = Session::new(shared.next_client_id());
         let (random, args, out) = (Random::new(seed), OwnedArgs::default(), Writer::new(false));
         let host = InnerHost(Arc::clone(&shared));
         let state = State { session, random, args, out, host };
-        Inner { shared, state: Mutex::new(state) }
+        Inner { shared, place, state: Mutex::new(state) }
     }
 
     /// Runs one command and shows its reply in RESP2.
@@ -62,7 +68,7 @@ impl Inner {
         args.clear();
         words.iter().for_each(|word| args.push(word));
         out.clear();
-        let thread = self.shared.threads() + LOADERS;
+        let thread = self.shared.threads() + LOADERS + self.place;
         let core = &self.shared.core;
         let mut turn = Turn { core, thread, now_ms, random, host };
         turn.run(session, out, args.args());

@@ -1,5 +1,5 @@
-//! What every answer says of itself: its tag, how it may be used again (RFC 9111, RFC 5861), whether
-//! it was a hit and if not why (RFC 9211), and where the time went.
+//! What every answer says of itself: its tag, how it may be used again (RFC 9111, RFC 5861),
+//! whether it was a hit and if not why (RFC 9211), and where the time went.
 //!
 //! The headers that an answer has every time are made once and lie beside its body.
 
@@ -154,7 +154,8 @@ fn timing(headers: &mut HeaderMap, spent: Duration, waited: Option<Duration>, pa
         Some(waited) => {
             let sql = f64::from(page.cost_us) / 1000.0;
             let cache = ms(spent.saturating_sub(waited));
-            let _ = write!(text, "cache;dur={cache:.3}, wait;dur={:.3}, sql;dur={sql:.3}", ms(waited));
+            let _ =
+                write!(text, "cache;dur={cache:.3}, wait;dur={:.3}, sql;dur={sql:.3}", ms(waited));
         }
     }
     headers.insert(SERVER_TIMING, value(&text));

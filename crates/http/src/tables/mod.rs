@@ -170,9 +170,9 @@ impl Tables {
 }
 
 fn is_two(version: &str) -> bool {
-    version.strip_prefix("2.0.").is_some_and(|patch| {
-        !patch.is_empty() && patch.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    version
+        .strip_prefix("2.0.")
+        .is_some_and(|patch| !patch.is_empty() && patch.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// What a method does.
@@ -272,7 +272,8 @@ mod tests {
 
     #[test]
     fn versions_are_two_or_three() {
-        for (version, is) in [("2.0.0", true), ("2.0.17", true), ("2.0.", false), ("2.0.x", false)] {
+        for (version, is) in [("2.0.0", true), ("2.0.17", true), ("2.0.", false), ("2.0.x", false)]
+        {
             assert_eq!(is_two(version), is, "{version}");
         }
     }

@@ -31,9 +31,8 @@ const PARAMETERS: &[(&str, &str, &str)] = &[
 ];
 
 fn operation(summary: &str, id: &str, answers: &[(&str, &str)]) -> Value {
-    let answers = answers.iter().map(|(status, text)| {
-        (status.to_string(), json!({ "description": text }))
-    });
+    let answers =
+        answers.iter().map(|(status, text)| (status.to_string(), json!({ "description": text })));
     json!({ "summary": summary, "operationId": id, "responses": Value::Object(answers.collect()) })
 }
 
@@ -65,12 +64,13 @@ fn paths(table: &Table) -> [(String, Value); 2] {
     let one = [("200", "The row."), ("304", "It has not changed."), ("404", "It is not there.")];
     let changed =
         [("200", "The row."), ("404", "It is not there."), ("412", "It has another version.")];
+    let patch = operation("Changes columns.", &format!("update_{name}"), &changed);
     let id = json!([{ "name": "id", "in": "path", "required": true,
                       "schema": kind_schema(table.columns[0].kind) }]);
     let row = json!({
         "parameters": id,
         "get": operation("One row.", &format!("read_{name}"), &one),
-        "patch": with_body(operation("Changes columns.", &format!("update_{name}"), &changed), name),
+        "patch": with_body(patch, name),
         "delete": operation("Removes a row, or marks it.", &format!("delete_{name}"), &changed),
         "post": operation("Takes the mark away.", &format!("undelete_{name}"), &changed),
     });
@@ -85,7 +85,8 @@ pub(super) fn document(service: &Service) -> Value {
     let names = service.names();
     let tables: Vec<&Table> =
         names.iter().filter_map(|name| service.find(name)).map(|served| &served.table).collect();
-    let paths: serde_json::Map<String, Value> = tables.iter().flat_map(|table| paths(table)).collect();
+    let paths: serde_json::Map<String, Value> =
+        tables.iter().flat_map(|table| paths(table)).collect();
     let schemas = tables.iter().map(|table| (table.name.clone(), row_schema(table)));
     let token = json!({ "type": "apiKey", "in": "header", "name": "x-zumo-auth" });
     json!({

@@ -10,8 +10,8 @@ use services::database::Value;
 use services::tables::ask::{Change, Changed, Fault, Served, Verb};
 use services::tables::change::{BadBody, Item, item};
 use services::tables::query::{Shape, id_of};
-use services::tables::rows::write_row;
 use services::tables::row_etag;
+use services::tables::rows::write_row;
 use services::tables::schema::Operation;
 use tokio::sync::oneshot;
 
@@ -116,7 +116,8 @@ impl Tables {
             true => item(body, table, self.service.dialect()).map_err(|bad| bad_body(&bad))?,
             false => Item::default(),
         };
-        let named = id.map(|id| id_of(table, &id).ok_or_else(|| nothing("The item does not exist")));
+        let named =
+            id.map(|id| id_of(table, &id).ok_or_else(|| nothing("The item does not exist")));
         let id = match (named.transpose()?, item.id) {
             (Some(named), Some(own)) if named != own => {
                 let why = "the id in the body is not that in the address";
@@ -172,7 +173,8 @@ fn told(
             let mut response = row_answer(status, served, row.as_ref(), Some(version));
             if operation == Operation::Insert
                 && let Some(Value::Text(id)) = row.as_ref().map(|row| &row[0])
-                && let Ok(place) = HeaderValue::from_str(&format!("/tables/{}/{id}", served.table.name))
+                && let Ok(place) =
+                    HeaderValue::from_str(&format!("/tables/{}/{id}", served.table.name))
             {
                 response.headers_mut().insert(header::LOCATION, place);
             }

@@ -64,12 +64,7 @@ pub fn prefix(table: &str) -> String {
 
 impl Ask {
     /// A question. `user` counts only where the table has owners.
-    pub fn new(
-        served: &Arc<Served>,
-        target: Target,
-        shape: Shape,
-        user: Option<&Arc<str>>,
-    ) -> Ask {
+    pub fn new(served: &Arc<Served>, target: Target, shape: Shape, user: Option<&Arc<str>>) -> Ask {
         let table = &served.table;
         let owner = table.owner.and(user.map(Arc::clone));
         let number = if shape == Shape::Zumo2 { '2' } else { '3' };

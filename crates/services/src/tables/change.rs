@@ -222,11 +222,7 @@ impl Tables {
         }
     }
 
-    fn make(
-        &self,
-        change: &Change,
-        database: &mut dyn Database,
-    ) -> Result<Changed, DatabaseError> {
+    fn make(&self, change: &Change, database: &mut dyn Database) -> Result<Changed, DatabaseError> {
         let table = &change.served.table;
         let dialect = database.dialect();
         let is_insert = matches!(change.verb, Verb::Insert);
@@ -282,7 +278,8 @@ mod tests {
         let table = table();
         let read = |body: &str| item(body.as_bytes(), &table, Dialect::Sqlite);
         let good = read(
-            r#"{"id":"a","text":"x","rank":3.0,"price":2,"done":true,"due":"2026-01-01","version":"v"}"#,
+            r#"{"id":"a","text":"x","rank":3.0,"price":2,"done":true,"due":"2026-01-01",
+                "version":"v"}"#,
         );
         let good = good.expect("a row");
         assert_eq!(good.id, Some("a".into()));

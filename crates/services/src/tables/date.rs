@@ -60,7 +60,7 @@ pub fn text(ms: i64) -> String {
 }
 
 /// A number of exactly `digits` digits at the start of `text`.
-fn number<'t>(text: &'t str, digits: usize, most: i64) -> Option<(i64, &'t str)> {
+fn number(text: &str, digits: usize, most: i64) -> Option<(i64, &str)> {
     let head = text.get(..digits)?;
     if !head.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -142,10 +142,22 @@ mod tests {
         assert_eq!(parse("1970-01-01 01:00"), Some(3_600_000));
         assert_eq!(parse("1970-01-01T01:00:00.1234567+01:00"), Some(123));
         assert_eq!(parse("1969-12-31T23:00:00-0100"), Some(0));
-        for wrong in ["", "1970", "1970-13-01", "1970-02-30", "2001-02-29", "1970-01-01T24:00",
-            "1970-01-01T00:00:00.", "1970-01-01T00:00:00.1+1", "0001-01-01T00:00+01:00", "é970-01-01",
-            "1970-01-01T00:00:00.123456789012", "1970-00-10", "1970-01-00", "1970-01-01x"]
-        {
+        for wrong in [
+            "",
+            "1970",
+            "1970-13-01",
+            "1970-02-30",
+            "2001-02-29",
+            "1970-01-01T24:00",
+            "1970-01-01T00:00:00.",
+            "1970-01-01T00:00:00.1+1",
+            "0001-01-01T00:00+01:00",
+            "é970-01-01",
+            "1970-01-01T00:00:00.123456789012",
+            "1970-00-10",
+            "1970-01-00",
+            "1970-01-01x",
+        ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

@@ -47,7 +47,8 @@ pub fn read(
     let filled_ms = clock();
     let begun = Instant::now();
     let mut results = database.unit(&steps(ask, database.dialect()))?.into_iter();
-    let mut rows = || results.next().map(super::super::database::Stepped::into_rows).unwrap_or_default();
+    let mut rows =
+        || results.next().map(super::super::database::Stepped::into_rows).unwrap_or_default();
     let version = rows().first().map_or(0, |row| row[0].int());
     let found = rows();
     let count = rows().first().map(|row| row[0].int());
@@ -90,7 +91,9 @@ fn list(ask: &Ask, query: &Query, rows: &[Row], count: Option<i64>) -> Page {
                 body.extend_from_slice(format!(",\"count\":{count}").as_bytes());
             }
             if let Some((top, skip)) = next {
-                body.extend_from_slice(format!(",\"nextLink\":\"{}\"", next_of(top, skip)).as_bytes());
+                body.extend_from_slice(
+                    format!(",\"nextLink\":\"{}\"", next_of(top, skip)).as_bytes(),
+                );
             }
             body.push(b'}');
         }

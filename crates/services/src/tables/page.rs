@@ -96,7 +96,8 @@ impl Page {
     /// Its form as a key's value.
     pub fn encode(&self) -> Vec<u8> {
         let mut head = String::with_capacity(160);
-        let Page { fill, status, version, filled_ms, fresh_ms, cost_us, rows, etag, next, .. } = self;
+        let Page { fill, status, version, filled_ms, fresh_ms, cost_us, rows, etag, next, .. } =
+            self;
         let or_dash = |text: &'_ str| if text.is_empty() { "-".to_string() } else { text.into() };
         let _ = write!(
             head,

@@ -187,11 +187,11 @@ impl Query {
     /// Reads the query of an address.
     pub fn read(query: &str, table: &Table, shape: Shape) -> Result<Query, BadQuery> {
         let words = Words::read(query)?;
-        let present = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.trim().is_empty());
+        let present =
+            |text: &Option<String>| text.as_ref().is_some_and(|text| !text.trim().is_empty());
         let filter = words.filter.as_ref().filter(|_| present(&words.filter));
-        let filter = filter.map(|text| {
-            parse::filter(text, table).map_err(|wrong| BadQuery::of("$filter", wrong))
-        });
+        let filter = filter
+            .map(|text| parse::filter(text, table).map_err(|wrong| BadQuery::of("$filter", wrong)));
         let orderby = words.orderby.as_ref().filter(|_| present(&words.orderby));
         let orders = orderby.map(|text| {
             parse::orders(text, table).map_err(|wrong| BadQuery::of("$orderby", wrong))
@@ -286,7 +286,12 @@ impl Query {
     }
 
     /// The SQL that counts what matches.
-    pub fn count_sql<'t>(&self, table: &'t Table, dialect: Dialect, owner: Option<&str>) -> Sql<'t> {
+    pub fn count_sql<'t>(
+        &self,
+        table: &'t Table,
+        dialect: Dialect,
+        owner: Option<&str>,
+    ) -> Sql<'t> {
         let mut sql = Sql::new(table, dialect);
         sql.push("SELECT COUNT(*)");
         self.matching(&mut sql, owner);
@@ -318,11 +323,12 @@ pub fn columns(sql: &mut Sql<'_>, places: &[usize]) {
         sql.push(if index > 0 { ", " } else { "" });
         let (before, after) = match (sql.dialect, table.columns[*place].kind) {
             (Dialect::Sqlite, _) | (_, Kind::Text) => ("", ""),
-            (Dialect::Postgres, Kind::Date) => (
-                "to_char(",
-                " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')",
-            ),
-            (Dialect::Mysql, Kind::Date) => ("CONCAT(LEFT(DATE_FORMAT(", ", '%Y-%m-%dT%H:%i:%s.%f'), 23), 'Z')"),
+            (Dialect::Postgres, Kind::Date) => {
+                ("to_char(", " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
+            }
+            (Dialect::Mysql, Kind::Date) => {
+                ("CONCAT(LEFT(DATE_FORMAT(", ", '%Y-%m-%dT%H:%i:%s.%f'), 23), 'Z')")
+            }
             (Dialect::Postgres, Kind::Int) => ("CAST(", " AS bigint)"),
             (Dialect::Postgres, Kind::Bool) => ("CAST(CAST(", " AS int) AS bigint)"),
             (Dialect::Postgres, Kind::Real) => ("CAST(", " AS double precision)"),
@@ -443,7 +449,8 @@ mod tests {
     #[test]
     fn sql_has_marks_for_values() {
         let table = table();
-        let text = "$filter=text eq 'x''; DROP TABLE todo--' and rank gt 2&$orderby=rank desc&$skip=9";
+        let text =
+            "$filter=text eq 'x''; DROP TABLE todo--' and rank gt 2&$orderby=rank desc&$skip=9";
         let query = Query::read(text, &table, Shape::Zumo2).expect("a query");
         let sql = query.sql(&table, Dialect::Sqlite, Some("ann"));
         let want = "FROM \"todo\" WHERE ((\"text\" = ?) AND (\"rank\" > ?)) AND \"owner\" = ? AND \

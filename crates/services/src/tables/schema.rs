@@ -3,7 +3,7 @@
 //! ```json
 //! { "discover": true,
 //!   "tables": { "todo": {
-//!     "columns": { "text": "text", "done": "bool", "rank": "int", "price": "real", "due": "date" },
+//!     "columns": { "text": "text", "done": "bool", "rank": "int", "due": "date" },
 //!     "id": "text", "softDelete": true, "perUser": "owner", "pageSize": 50, "maxTop": 1000,
 //!     "access": { "read": "anonymous", "insert": "authenticated", "delete": "disabled" },
 //!     "cache": { "ttlMs": 60000, "staleMs": 10000, "staleIfErrorMs": 86400000,
@@ -155,8 +155,8 @@ pub struct Caching {
     /// Answers that took less than this are kept only when asked for a second time, in
     /// microseconds.
     pub admit_us: u64,
-    /// For so many seconds clients and proxies may use an answer without asking; they do not hear of
-    /// changes.
+    /// For so many seconds clients and proxies may use an answer without asking; they do not hear
+    /// of changes.
     pub client_seconds: u64,
     /// How eagerly an answer is renewed before its time is over; 0 = never.
     pub refresh_beta: f64,
@@ -295,9 +295,11 @@ impl Table {
     fn declared(name: &str, declared: Declared) -> Result<Table, String> {
         let column = |name: &str, kind| Column { name: name.to_string(), kind };
         let mut columns = vec![column("id", declared.id.unwrap_or(Kind::Text))];
-        if let Some(system) = declared.columns.keys().find(|name| {
-            SYSTEM.iter().any(|system| system.eq_ignore_ascii_case(name))
-        }) {
+        if let Some(system) = declared
+            .columns
+            .keys()
+            .find(|name| SYSTEM.iter().any(|system| system.eq_ignore_ascii_case(name)))
+        {
             return Err(format!("table {name:?}: {system} is always there; do not declare it"));
         }
         columns.extend(declared.columns.iter().map(|(name, kind)| column(name, *kind)));
@@ -334,7 +336,8 @@ impl Declarations {
         if file.tables.len() > TABLES_MAX {
             return Err(format!("more than {TABLES_MAX} tables"));
         }
-        let tables = file.tables.into_iter().map(|(name, declared)| Table::declared(&name, declared));
+        let tables =
+            file.tables.into_iter().map(|(name, declared)| Table::declared(&name, declared));
         Ok(Declarations { discover: file.discover, tables: tables.collect::<Result<_, _>>()? })
     }
 }

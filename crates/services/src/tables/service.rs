@@ -19,9 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use super::ask::{
-    Answer, Ask, Control, Done, Fault, Filled, Forward, From, Served, Watch, prefix,
-};
+use super::ask::{Answer, Ask, Control, Done, Fault, Filled, Forward, From, Served, Watch, prefix};
 use super::fill;
 use super::page::{Coding, Page};
 use super::pool::{Health, Pool};
@@ -297,11 +295,50 @@ impl Tables {
         Answer { page, from, age_ms: 0, fresh_ms }
     }
 
-    /// Reads from the database, once for all who wait for the same; whether somebody else had begun.
+    /// Reads from the database, once for all who wait for the same; whether another had begun.
     pub fn fetch(&self, ask: &Arc<Ask>, fetch: &Fetch, done: Done) -> bool {
         self.stats.misses.add();
         let waiter = Waiter { need: fetch.need, done };
         self.board(ask, Some(waiter), fetch.is_stored)
+    }
+
+    /// Answers in one of the service's threads, for callers that must not wait or look themselves.
+    pub fn answer_later(
+        &self,
+        ask: &Arc<Ask>,
+        control: Control,
+        done: impl FnOnce(Result<Answer, Fault>) + Send + 'static,
+    ) {
+        let Some(this) = self.this.upgrade() else { return };
+        let ask = Arc::clone(ask);
+        let done = Box::new(done);
+        // Dropped with the work if there is no room: the caller's own time limit tells it.
+        let _ = self.readers.push(Box::new(move |_| {
+            match this.look(&ask, &control) {
+                Look::Answer(answer) => done(Ok(answer)),
+                Look::Fault(fault) => done(Err(fault)),
+                Look::Fetch(fetch) => {
+                    let (tables, asked, why) = (Arc::clone(&this), Arc::clone(&ask), fetch.clone());
+                    let filled = Box::new(move |filled: Result<Filled, Fault>| {
+                        done(match filled {
+                            Ok(filled) => Ok(tables.answer(&why, filled, false)),
+                            Err(fault) => tables.rescue(&asked, &why).ok_or(fault),
+                        });
+                    });
+                    this.fetch(&ask, &fetch, filled);
+                }
+            }
+            Health::Good
+        }));
+    }
+
+    /// Removes all kept answers of a table, in one of the service's threads.
+    pub fn purge_later(&self, table: String, done: impl FnOnce(u64) + Send + 'static) {
+        let Some(this) = self.this.upgrade() else { return };
+        let _ = self.readers.push(Box::new(move |_| {
+            done(this.purge(&table));
+            Health::Good
+        }));
     }
 
     /// Reads it anew for those who come later.
@@ -344,11 +381,7 @@ impl Tables {
     }
 
     /// Runs the query of a flight and serves those who wait.
-    fn land(
-        &self,
-        ask: &Arc<Ask>,
-        database: Result<&mut dyn Database, DatabaseError>,
-    ) -> Health {
+    fn land(&self, ask: &Arc<Ask>, database: Result<&mut dyn Database, DatabaseError>) -> Health {
         self.stats.fills.add();
         let read = match database {
             Ok(database) => {
@@ -429,8 +462,10 @@ impl Tables {
         let current = versions.current();
         if waiters.iter().any(|waiter| waiter.need <= current) {
             let table = &ask.served.table.name;
-            tracing::warn!("table {table}: the database has gone back from version {current} to {}",
-                page.version);
+            tracing::warn!(
+                "table {table}: the database has gone back from version {current} to {}",
+                page.version
+            );
             versions.reset(page.version);
             self.purge(table);
         }

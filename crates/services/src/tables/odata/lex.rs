@@ -175,10 +175,19 @@ mod tests {
 
     #[test]
     fn errors_have_places() {
-        for (text, at) in [("a eq 'x", 5), ("a eq ;", 5), ("é", 0), ("a eq 1..2", 5),
-            ("a eq 1e999", 5), ("datetime'yesterday'", 0), ("a eq 'x\0'", 5), ("a eq -", 5),
-            ("a eq 12a", 5), ("a eq 0x10", 5), ("a eq -inf", 5)]
-        {
+        for (text, at) in [
+            ("a eq 'x", 5),
+            ("a eq ;", 5),
+            ("é", 0),
+            ("a eq 1..2", 5),
+            ("a eq 1e999", 5),
+            ("datetime'yesterday'", 0),
+            ("a eq 'x\0'", 5),
+            ("a eq -", 5),
+            ("a eq 12a", 5),
+            ("a eq 0x10", 5),
+            ("a eq -inf", 5),
+        ] {
             assert_eq!(tokens(text).expect_err(text).at, at, "{text}");
         }
         assert!(tokens(&"a".repeat(NAME_BYTES_MAX + 1)).is_err());

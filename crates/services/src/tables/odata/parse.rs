@@ -64,7 +64,10 @@ pub fn filter(text: &str, table: &Table) -> Read<Expr> {
     let found = parser.typed(at, found)?;
     parser.end()?;
     if found.kind != Kind::Bool {
-        return Err(Wrong::new(at, format!("a filter is true or false, not {}", found.kind.word())));
+        return Err(Wrong::new(
+            at,
+            format!("a filter is true or false, not {}", found.kind.word()),
+        ));
     }
     Ok(found)
 }
@@ -123,7 +126,9 @@ impl<'t> Parser<'t> {
     fn end(&self) -> Read<()> {
         match self.token() {
             Token::End => Ok(()),
-            Token::Word(word) => Err(Wrong::new(self.at(), format!("{word:?} is not expected here"))),
+            Token::Word(word) => {
+                Err(Wrong::new(self.at(), format!("{word:?} is not expected here")))
+            }
             Token::Close => Err(Wrong::new(self.at(), "this parenthesis closes nothing")),
             _ => Err(Wrong::new(self.at(), "an operator is expected here")),
         }
@@ -448,8 +453,14 @@ mod tests {
             ("rank eq 1 rank", "10: \"rank\" is not expected here"),
             ("rank eq 1 2", "10: an operator is expected here"),
             ("length() eq 1", "7: a value, a column or a function is expected here"),
-            ("substring(text, rank) eq 'a'", "16: substring takes whole numbers from 0, written out"),
-            ("replace(replace(text,'a','b'),'c','d') eq 'x'", "8: replace cannot be within replace"),
+            (
+                "substring(text, rank) eq 'a'",
+                "16: substring takes whole numbers from 0, written out",
+            ),
+            (
+                "replace(replace(text,'a','b'),'c','d') eq 'x'",
+                "8: replace cannot be within replace",
+            ),
             ("replace(text,'a',text) eq 'x'", "17: replace puts in a text, written out, below 100"),
             ("done and rank", "9: and takes true or false, and this is a whole number"),
             ("null", "0: null can only be compared, with eq or ne"),
@@ -476,5 +487,72 @@ mod tests {
         assert_eq!(read[0].direction, Direction::Descending);
         assert_eq!(orders("rank down", &table).expect_err("no direction").at, 5);
         assert_eq!(orders("rank,", &table).expect_err("a missing key").at, 5);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_takes_it_down(words in proptest::collection::vec(0usize..WORDS.len(), 0..60),
+            at in 0usize..200, letter in proptest::prelude::any::<char>())
+        {
+            let table = table();
+            let mut text: String = words.iter().map(|word| WORDS[*word]).collect();
+            for _ in 0..2 {
+                match filter(&text, &table) {
+                    Err(wrong) => proptest::prop_assert!(text.is_char_boundary(wrong.at)),
+                    Ok(expr) => check(&expr, &table)?,
+                }
+                let _ = orders(&text, &table);
+                let place = (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+                text.insert(place.unwrap_or(0), letter);
+            }
+        }
+    }
+
+    const WORDS: &[&str] = &[
+        "(",
+        ")",
+        ",",
+        " ",
+        "'a'",
+        "'",
+        "rank",
+        "text",
+        "done",
+        "due",
+        " eq ",
+        " ne ",
+        " and ",
+        " or ",
+        "not ",
+        "null",
+        "true",
+        "1",
+        "-2.5",
+        "length(",
+        "concat(",
+        "round(",
+        "year(",
+        " add ",
+        " mod ",
+        "datetime'2026-01-01'",
+        "substring(",
+        "replace(",
+        "substringof(",
+        "é",
+    ];
+
+    /// What is read has a canonical text that says whether it is the same, and SQL that has nothing
+    /// of a client's in it.
+    fn check(expr: &Expr, table: &Table) -> Result<(), proptest::test_runner::TestCaseError> {
+        use crate::database::Dialect;
+        use crate::tables::odata::sql::Sql;
+        proptest::prop_assert!(!canonical::text(expr, table).is_empty());
+        for dialect in [Dialect::Sqlite, Dialect::Mysql, Dialect::Postgres] {
+            let mut sql = Sql::new(table, dialect);
+            sql.expr(expr);
+            proptest::prop_assert_eq!(sql.text.matches('?').count(), sql.values.len());
+            proptest::prop_assert!(sql.text.is_ascii());
+        }
+        Ok(())
     }
 }

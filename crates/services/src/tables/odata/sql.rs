@@ -178,11 +178,15 @@ impl<'t> Sql<'t> {
     fn call(&mut self, function: Function, arguments: &[Expr]) {
         let all: Vec<&Expr> = arguments.iter().collect();
         match function {
-            Function::SubstringOf => self.place(arguments[1..].iter().chain(&arguments[..1]), " > 0)"),
+            Function::SubstringOf => {
+                self.place(arguments[1..].iter().chain(&arguments[..1]), " > 0)")
+            }
             Function::StartsWith => self.place(arguments.iter(), " = 1)"),
             Function::IndexOf => self.place(arguments.iter(), " - 1)"),
             Function::EndsWith => self.ends_with(&arguments[0], &arguments[1]),
-            Function::Concat if self.dialect == Dialect::Mysql => self.arguments("CONCAT(", &all, ")"),
+            Function::Concat if self.dialect == Dialect::Mysql => {
+                self.arguments("CONCAT(", &all, ")")
+            }
             Function::Concat => {
                 self.push("(").expr(&arguments[0]);
                 self.push(" || ").expr(&arguments[1]);
