@@ -12,7 +12,10 @@ fuzz_target!(|input: &[u8]| {
         assert!(len > 0 && len <= rest.len());
         rest = &rest[len..];
     }
-    if let Ok(manifest) = Manifest::parse(input) {
+    // One of comments only names nothing, and is never written.
+    if let Ok(manifest) = Manifest::parse(input)
+        && !manifest.text().is_empty()
+    {
         assert_eq!(Manifest::parse(&manifest.text()).as_ref(), Ok(&manifest));
     }
 });

@@ -22,6 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         checksum: Checksum::Ignore,
         libraries: &NoLibraries,
         progress: &Progress::default(),
+        key_delay: &|| 0,
     };
     let loaded = load(&file[..], Some(file.len() as u64), &loading);
     assert!(loaded.is_ok() || !report.damages.is_empty() || report.foreign > 0);

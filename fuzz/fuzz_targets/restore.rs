@@ -19,6 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
         Value::Hash(hash) => ValueRef::Hash(hash),
         Value::Zset(zset) => ValueRef::Zset(zset),
         Value::Stream(stream) => ValueRef::Stream(stream),
+        Value::Foreign(foreign) => ValueRef::Foreign(foreign),
     };
     let again = dump(value, Compression::Lzf);
     assert!(restore(&again, Limits::default(), Checksum::Verify).is_ok());

@@ -1,7 +1,8 @@
 """What both outside suites' runners share: lists with reasons, counts, and the report.
 
 A list with reasons is a text file: `[reason]` opens a section, every other line names one test, or
-starts with `/` and is a regular expression searched for in test names. `#` opens a comment.
+starts with `/` and is a regular expression searched for in test names, up to the end of the line or
+to a last `/`. `#` opens a comment.
 
 The report goes to .conformance/SUITE.json and, with --update, into docs/compatibility.md, between
 `<!-- SUITE begin -->` and `<!-- SUITE end -->`. Runs against another server than Forebay are the
@@ -30,7 +31,7 @@ class Listed:
 
     def matches(self, name):
         if self.pattern.startswith("/"):
-            return re.search(self.pattern[1:], name) is not None
+            return re.search(self.pattern[1:].removesuffix("/"), name) is not None
         return self.pattern == name
 
 

@@ -56,6 +56,8 @@ FLOOR_PERCENT = 97.0
 HANG_SECONDS = 60
 UNIT_SECONDS_MAX = 600
 RERUNS_MAX = 12
+OUTSIDE = "(outside a test)"
+WAKE_OF_AN_ERROR = 'key "pid" not known in dictionary'
 SERVER_GONE = re.compile(r"I/O error|connection refused|broken pipe|reset by peer", re.I)
 
 
@@ -159,8 +161,12 @@ class UnitRun:
             text = text.split("\n                   The End")[0]
             first, _, rest = text.partition("\n")
             named = re.fullmatch(r"(.*) in tests/\S+\.tcl", first)
-            name = named[1] if named else f"(outside a test) {first}"
-            self.failures.append((name, (rest if named else text).strip()))
+            said = (rest if named else text).strip()
+            if named and WAKE_OF_AN_ERROR in said and self.last_is_outside():
+                # An error within start_server is told where it came up, and once more where the
+                # suite stumbles over a server that it does not remember: one failure, of this test.
+                said = self.failures.pop()[1]
+            self.failures.append((named[1] if named else f"{OUTSIDE} {first}", said))
         elif kind == "skip":
             self.skips.append((text, None))
         elif kind == "ignore":
@@ -171,12 +177,15 @@ class UnitRun:
         elif kind.endswith("done"):
             self.is_done = True
 
+    def last_is_outside(self):
+        return bool(self.failures) and self.failures[-1][0].startswith(OUTSIDE)
+
     def culprit(self):
         """The test to run the unit again without: it hung, or the server died in it."""
         if self.in_progress:
             return self.in_progress, f"no answer for {HANG_SECONDS} seconds"
         for name, said in self.failures:
-            if SERVER_GONE.search(said) and not name.startswith("(outside"):
+            if SERVER_GONE.search(said) and not name.startswith(OUTSIDE):
                 return name, f"the server was gone: {said}"
         return None
 
@@ -236,7 +245,7 @@ def run_unit(unit, server, skip_list, options, is_spawned=False):
     if not run.is_done:
         group.remark = "did not come to its end"
         said = run.exception or "stopped without a word"
-        group.failures.append(("(outside a test) the unit stopped", said))
+        group.failures.append((f"{OUTSIDE} the unit stopped", said))
     for name, why in run.skips:
         if name not in culprits:
             group.skips.append((name, skip_reason(name, why, skip_list)))

@@ -260,3 +260,44 @@ def test_functions_cross(way):
             for server in (writer, reader):
                 server.stop()
                 server.remove_folder()
+
+
+def test_turning_off_cancels_a_rewrite_and_another_can_be_asked_for_at_once():
+    slow = AOF | {"rdb-key-save-delay": 10_000_000}
+    with Server(options=slow) as server, redis.Redis(server.host, server.port) as client:
+        client.mset({f"key:{number}": number for number in range(10)})
+        for _ in range(20):
+            client.config_set("rdb-key-save-delay", 10_000_000)
+            assert client.bgrewriteaof()
+            client.config_set("appendonly", "no")
+            client.config_set("rdb-key-save-delay", 0)
+            # The rewrite that was cancelled is gone for clients, though it may need a moment more.
+            assert client.bgrewriteaof()
+            wait_for_rewrite(client)
+            client.config_set("appendonly", "yes")
+            wait_for_rewrite(client)
+            assert client.info("persistence")["aof_enabled"] == 1
+
+
+def test_a_snapshot_can_be_asked_for_while_a_cancelled_rewrite_ends():
+    with Server(options=AOF) as server, redis.Redis(server.host, server.port) as client:
+        client.mset({f"key:{number}": number for number in range(10)})
+        for _ in range(20):
+            saves = client.info("persistence")["rdb_saves"]
+            client.config_set("rdb-key-save-delay", 10_000_000)
+            client.execute_command("BGREWRITEAOF")
+            client.config_set("appendonly", "no")
+            client.config_set("rdb-key-save-delay", 0)
+            assert client.bgsave()
+            deadline = time.monotonic() + LOAD_SECONDS_MAX
+            while client.info("persistence")["rdb_saves"] == saves:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            client.config_set("appendonly", "yes")
+            wait_for_rewrite(client)
+
+
+def test_the_first_client_of_an_empty_log_need_not_wait():
+    for _ in range(10):
+        with Server(options=AOF) as server, redis.Redis(server.host, server.port) as client:
+            assert client.set("key", "value")

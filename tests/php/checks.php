@@ -38,7 +38,7 @@ final class Checks
     }
 }
 
-/** A variable that with_server.py or with-mariadb set; the program cannot run without it. */
+/** A variable that with_server.py or databases.py set; the program cannot run without it. */
 function setting(string $name): string
 {
     $value = getenv($name);

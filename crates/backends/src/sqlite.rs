@@ -8,7 +8,8 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use services::database::{
-    Connect, Database, DatabaseError, Dialect, Real, Row, Statement, Step, Stepped, Value,
+    Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Step, Stepped,
+    Value, Within,
 };
 
 /// Statements that stay prepared in a connection.
@@ -165,6 +166,31 @@ fn rows(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Resul
     Ok(all)
 }
 
+struct UnderWay<'a>(rusqlite::Transaction<'a>);
+
+impl Within for UnderWay<'_> {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
+        let mut prepared = self.0.prepare_cached(sql).map_err(error)?;
+        let columns = prepared.column_count();
+        let mut ran = Ran::default();
+        let mut rows = prepared.query(rusqlite::params_from_iter(bound(values))).map_err(error)?;
+        while let Some(row) = rows.next().map_err(error)? {
+            let row: Result<Row, _> =
+                (0..columns).map(|index| row.get_ref(index).map(value_of)).collect();
+            ran.rows.push(row.map_err(error)?);
+        }
+        drop(rows);
+        if !prepared.readonly() {
+            ran.changed = self.0.changes();
+        }
+        Ok(ran)
+    }
+}
+
 impl Database for Open {
     fn dialect(&self) -> Dialect {
         Dialect::Sqlite
@@ -203,5 +229,16 @@ impl Database for Open {
     fn foreign_mark(&mut self) -> Result<Option<i64>, DatabaseError> {
         let read = self.0.query_row("PRAGMA data_version", [], |row| row.get(0));
         read.map(Some).map_err(error)
+    }
+
+    fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
+        let transaction =
+            self.0.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error)?;
+        let mut under_way = UnderWay(transaction);
+        match inside(&mut under_way)? {
+            true => under_way.0.commit().map_err(error),
+            // Dropped without a commit, it rolls back.
+            false => Ok(()),
+        }
     }
 }

@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
+use forebay_backends::address::open;
 use forebay_backends::journal::FileJournal;
-use forebay_backends::sqlite::Sqlite;
 use services::database::{Connect, Database, DatabaseError, Dialect, Row, Statement, Value};
 use services::quota::answer::{Ack, Answer, Outcome, Refusal};
 use services::quota::caller::Caller;
@@ -36,7 +36,7 @@ enum Fault {
 type Faults = Arc<Mutex<VecDeque<Fault>>>;
 
 struct Faulty {
-    inner: Sqlite,
+    inner: Arc<dyn Connect>,
     faults: Faults,
 }
 
@@ -82,8 +82,25 @@ fn journal(folder: &Path) -> Box<dyn Journal> {
     Box::new(FileJournal::open(&folder.join("journal")).expect("a file"))
 }
 
+/// The database of a test: that of FOREBAY_TEST_SQL, emptied, or a file.
+fn database(folder: &Path) -> Arc<dyn Connect> {
+    let address = std::env::var("FOREBAY_TEST_SQL").unwrap_or_else(|_| "sqlite:q.db".into());
+    let connect = open(&address, folder).expect("an address");
+    let mut database = connect.connect().expect("a connection");
+    for table in ["schema", "org", "key", "counter", "record", "batch", "idempotency", "audit"] {
+        let drop = format!("DROP TABLE IF EXISTS quota_{table}");
+        database.transact(&[Statement::run(drop, Vec::new())]).expect("it is dropped");
+    }
+    connect
+}
+
+/// A database server is shared: then one test runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 struct World {
     folder: PathBuf,
+    connect: Arc<dyn Connect>,
+    _alone: MutexGuard<'static, ()>,
     service: Arc<Service>,
     store: Arc<MemoryStore>,
     faults: Faults,
@@ -98,6 +115,8 @@ impl World {
         let folder = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder");
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let connect = database(&folder);
         let faults = Faults::default();
         let clock = Arc::new(AtomicI64::new(START));
         let now = Arc::clone(&clock);
@@ -106,10 +125,7 @@ impl World {
         change(&mut settings);
         let service = Service::start(Parts {
             store: Arc::clone(&store) as _,
-            connect: Arc::new(Faulty {
-                inner: Sqlite::new(folder.join("q.db")),
-                faults: Arc::clone(&faults),
-            }),
+            connect: Arc::new(Faulty { inner: Arc::clone(&connect), faults: Arc::clone(&faults) }),
             clock: Arc::new(move || now.load(Ordering::SeqCst)),
             random: Box::new(move || bits.fetch_add(1, Ordering::SeqCst).wrapping_mul(0x9E37_79B9)),
             journal: (settings.grouping.ack == Ack::Journal).then(|| journal(&folder)),
@@ -131,7 +147,7 @@ impl World {
             sender.send(found).expect("the test waits");
         });
         let caller = receiver.recv().expect("an answer").expect("it is found").expect("it is");
-        World { folder, service, store, faults, clock, caller }
+        World { folder, connect, _alone: alone, service, store, faults, clock, caller }
     }
 
     fn send(&self, body: &str, key: Option<&str>) -> mpsc::Receiver<Outcome> {
@@ -155,7 +171,7 @@ impl World {
 
     /// Rows, what the counters hold, and what the store holds of this month; all must agree.
     fn check(&self, accepted: i64) {
-        let mut database = Sqlite::new(self.folder.join("q.db")).connect().expect("a file");
+        let mut database = self.connect.connect().expect("a connection");
         let mut one = |sql: &str| database.query(sql, &[]).expect("rows")[0][0].int();
         assert_eq!(one("SELECT COUNT(*) FROM quota_record"), accepted, "rows");
         let records = one("SELECT COALESCE(SUM(records), 0) FROM quota_counter");
@@ -412,7 +428,7 @@ fn what_was_left_in_the_journal_is_applied_once() {
         let torn = b"0123456789abcdef 4 {\"records\":[";
         let old = [file.as_slice(), torn.as_slice()].concat();
         std::fs::write(world.folder.join("journal"), old).expect("a file");
-        let connect = Arc::new(Sqlite::new(world.folder.join("q.db")));
+        let connect = Arc::clone(&world.connect);
         if is_lost {
             let delete = |table| Statement::run(format!("DELETE FROM quota_{table}"), Vec::new());
             let all = ["record", "counter", "batch"].map(delete);
@@ -435,7 +451,7 @@ fn a_difference_of_one_is_found() {
     let world = World::new("verify", r#"{"limit": 10}"#, |_| {});
     assert_eq!(world.ingest("{}\n{}", None).expect("accepted").accepted, 2);
     world.check(2);
-    let mut database = Sqlite::new(world.folder.join("q.db")).connect().expect("a file");
+    let mut database = world.connect.connect().expect("a connection");
     let mut change = |sql: &str| {
         database.transact(&[Statement::run(sql, Vec::new())]).expect("it is changed");
     };
@@ -444,8 +460,66 @@ fn a_difference_of_one_is_found() {
     assert_eq!(world.verified().differences.len(), 2);
     change("UPDATE quota_counter SET used = used - 1");
     assert!(world.verified().differences.is_empty());
-    change("DELETE FROM quota_record WHERE record_id = 1");
+    change(
+        "DELETE FROM quota_record WHERE record_id = (SELECT * FROM (SELECT MIN(record_id) \
+            FROM quota_record) AS first)",
+    );
     assert_eq!(world.verified().differences.len(), 1);
     change("DELETE FROM quota_counter");
     assert_eq!(world.verified().differences.len(), 2);
+}
+
+#[test]
+fn answers_are_kept_for_a_time_and_no_longer() {
+    let world = World::new("expiry", r#"{"limit": 10}"#, |settings| settings.kept_ms = 1000);
+    let kept = || {
+        let mut database = world.connect.connect().expect("a connection");
+        database.query("SELECT COUNT(*) FROM quota_idempotency", &[]).expect("rows")[0][0].int()
+    };
+    let tidy = |later_ms: i64| {
+        world.service.tidy(world.clock.fetch_add(later_ms, Ordering::SeqCst) + later_ms);
+        // The desk does one thing after the other.
+        let (sender, receiver) = mpsc::channel();
+        world.service.desk(|_, _| Ok(()), move |done| sender.send(done).expect("the test waits"));
+        receiver.recv().expect("an answer").expect("a connection");
+    };
+    assert!(world.ingest("{}", Some("old")).is_ok());
+    world.clock.fetch_add(900, Ordering::SeqCst);
+    assert!(world.ingest("{}", Some("new")).is_ok());
+    tidy(0);
+    assert_eq!(kept(), 2);
+    assert!(world.ingest("{}", Some("old")).expect("replayed").is_replay);
+    tidy(60_000);
+    assert_eq!(kept(), 0);
+    assert!(!world.ingest("{}", Some("old")).expect("a new one").is_replay);
+    world.check(3);
+}
+
+#[test]
+fn many_writers_side_by_side_count_right() {
+    let world = World::new("writers", r#"{"limit": 300}"#, |settings| {
+        settings.grouping.ack = Ack::Sync;
+        settings.writers = 8;
+    });
+    let accepted: usize = std::thread::scope(|scope| {
+        let race = |client: usize| {
+            let world = &world;
+            move || {
+                let event = |index: usize| cloud(client % 4 * 1000 + index);
+                (0..80).filter(|index| world.ingest(&event(*index), None).is_ok()).count()
+            }
+        };
+        // Each event comes from two clients at about the same time.
+        let racers: Vec<_> = (0..8).map(|client| scope.spawn(race(client))).collect();
+        // Meanwhile the store forgets, and counters are loaded.
+        for _ in 0..20 {
+            world.store.clear();
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        racers.into_iter().map(|racer| racer.join().expect("no panic")).sum()
+    });
+    let report = world.verified();
+    assert!(report.differences.is_empty(), "{report:?}");
+    assert!(report.records <= 300 && accepted as i64 >= report.records, "{report:?}");
+    world.check(report.records);
 }

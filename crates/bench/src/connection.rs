@@ -7,16 +7,16 @@
 use std::io::{self, Read, Write};
 
 use mio::{Interest, Poll, Token};
-use resp::reply::Scanner;
 
 use crate::client::{Error, Socket};
-use crate::workload::Sent;
+use crate::target::Endpoint;
+use crate::traffic::Traffic;
 
 /// A request on its way.
 #[derive(Clone, Copy, Default)]
-pub struct InFlight {
+pub struct InFlight<S> {
     /// What its reply is checked against.
-    pub sent: Sent,
+    pub sent: S,
     /// When it was due, in nanoseconds since the phase began.
     pub due_ns: u64,
     /// When it was sent.
@@ -24,14 +24,14 @@ pub struct InFlight {
 }
 
 /// Requests in flight, oldest first: a ring whose size is the pipeline's depth.
-pub struct Ring {
-    slots: Vec<InFlight>,
+pub struct Ring<S> {
+    slots: Vec<InFlight<S>>,
     first: usize,
     /// How many there are.
     pub count: usize,
 }
 
-impl Ring {
+impl<S: Copy + Default> Ring<S> {
     /// A ring with room for `depth` requests.
     pub fn new(depth: usize) -> Self {
         Ring { slots: vec![InFlight::default(); depth.next_power_of_two()], first: 0, count: 0 }
@@ -39,7 +39,7 @@ impl Ring {
 
     /// Adds the youngest.
     #[inline]
-    pub fn push(&mut self, request: InFlight) {
+    pub fn push(&mut self, request: InFlight<S>) {
         debug_assert!(self.count < self.slots.len());
         let mask = self.slots.len() - 1;
         self.slots[(self.first + self.count) & mask] = request;
@@ -48,7 +48,7 @@ impl Ring {
 
     /// The oldest; there has to be one.
     #[inline]
-    pub fn front(&self) -> InFlight {
+    pub fn front(&self) -> InFlight<S> {
         self.slots[self.first]
     }
 
@@ -60,8 +60,19 @@ impl Ring {
     }
 }
 
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// All that there was.
+    Drained,
+    /// There may be more.
+    More,
+    /// The server has closed the connection; for traffic that goes on with a new one.
+    Ended,
+}
+
 /// One connection.
-pub struct Connection {
+pub struct Connection<T: Traffic> {
     stream: Stream,
     /// Requests not yet written, from `written` on.
     pub out: Vec<u8>,
@@ -73,9 +84,13 @@ pub struct Connection {
     /// Where they end.
     pub end: usize,
     /// What they answer.
-    pub in_flight: Ring,
-    /// Finds the end of replies that are not recognised at a glance.
-    pub scanner: Scanner,
+    pub in_flight: Ring<T::Sent>,
+    /// How far the first of the replies has been read.
+    pub reader: T::Reader,
+    /// Whether the next request needs a new connection.
+    pub is_ended: bool,
+    /// Whether the server has closed its side: after what there is to read comes the end.
+    pub is_closing: bool,
 }
 
 /// A socket as mio wants it.
@@ -95,6 +110,18 @@ impl Stream {
                 stream.set_nonblocking(true)?;
                 Stream::Unix(mio::net::UnixStream::from_std(stream))
             }
+        })
+    }
+
+    /// Begins to connect; the socket is writable once it has.
+    fn connect(to: &Endpoint) -> io::Result<Self> {
+        Ok(match to {
+            Endpoint::Tcp(address) => {
+                let stream = mio::net::TcpStream::connect(*address)?;
+                stream.set_nodelay(true)?;
+                Stream::Tcp(stream)
+            }
+            Endpoint::Unix(path) => Stream::Unix(mio::net::UnixStream::connect(path)?),
         })
     }
 
@@ -123,7 +150,7 @@ impl Stream {
     }
 }
 
-impl Connection {
+impl<T: Traffic> Connection<T> {
     /// Takes over a socket on which nothing is outstanding.
     pub fn new(socket: Socket, poll: &Poll, token: Token, depth: usize) -> io::Result<Self> {
         let mut stream = Stream::new(socket)?;
@@ -136,8 +163,26 @@ impl Connection {
             start: 0,
             end: 0,
             in_flight: Ring::new(depth),
-            scanner: Scanner::default(),
+            reader: T::Reader::default(),
+            is_ended: false,
+            is_closing: false,
         })
+    }
+
+    /// Begins to connect again if the last connection was ended. Nothing is in flight.
+    #[inline]
+    pub fn renew_if_ended(&mut self, poll: &Poll, token: Token, to: &Endpoint) -> io::Result<()> {
+        if !self.is_ended {
+            return Ok(());
+        }
+        debug_assert!(self.in_flight.count == 0, "an ended connection has nothing in flight");
+        self.stream = Stream::connect(to)?;
+        self.stream.register(poll, token)?;
+        self.out.clear();
+        (self.written, self.start, self.end) = (0, 0, 0);
+        self.reader = T::Reader::default();
+        (self.is_ended, self.is_closing) = (false, false);
+        Ok(())
     }
 
     /// Writes what can be written.
@@ -149,6 +194,8 @@ impl Connection {
                 Ok(bytes) => self.written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Reading tells it too.
+                Err(error) if T::RENEWS && is_end(&error) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -157,9 +204,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once; whether there may be more to read.
+    /// Reads once.
     #[inline]
-    pub fn fill(&mut self) -> Result<bool, Error> {
+    pub fn fill(&mut self) -> Result<Filled, Error> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.input.len() {
@@ -171,15 +218,26 @@ impl Connection {
         }
         loop {
             match self.stream.read(&mut self.input[self.end..]) {
+                Ok(0) if T::RENEWS => return Ok(Filled::Ended),
                 Ok(0) => return Err(Error::new("server closed the connection")),
                 Ok(bytes) => {
                     self.end += bytes;
-                    return Ok(self.end == self.input.len());
+                    // The end makes no edge of its own if it came together with the last bytes.
+                    let is_more = self.is_closing || self.end == self.input.len();
+                    return Ok(if is_more { Filled::More } else { Filled::Drained });
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Filled::Drained);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if T::RENEWS && is_end(&error) => return Ok(Filled::Ended),
                 Err(error) => return Err(error.into()),
             }
         }
     }
+}
+
+/// Whether the server has gone away from a connection that there was.
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }

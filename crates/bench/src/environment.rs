@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::client::{Client, Error, Protocol};
-use crate::process::CpuSource;
 use crate::target::{Target, TargetKind};
 
 /// The machine and the servers of a run.
@@ -56,10 +55,6 @@ pub struct Server {
 impl Environment {
     /// Asks the machine and the servers; an error where a server does not answer.
     pub fn gather(targets: &[Target], timeout: Duration) -> Result<Environment, String> {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let memory_kb: f64 = after(&read("/proc/meminfo"), "MemTotal:")
-            .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or(0.0);
         let servers = targets
             .iter()
             .map(|target| {
@@ -67,7 +62,16 @@ impl Environment {
                     .map_err(|error| format!("{} at {}: {error}", target.name, target.address))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Environment {
+        Ok(Environment::of(servers))
+    }
+
+    /// This machine with these servers.
+    pub fn of(servers: Vec<Server>) -> Environment {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let memory_kb: f64 = after(&read("/proc/meminfo"), "MemTotal:")
+            .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or(0.0);
+        Environment {
             time: utc_now(),
             forebay_version: env!("CARGO_PKG_VERSION"),
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
@@ -82,7 +86,7 @@ impl Environment {
                 .to_owned(),
             load_average: read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
             servers,
-        })
+        }
     }
 
     /// Whether load generator and a server compete for the same cores.
@@ -93,15 +97,11 @@ impl Environment {
 
 fn describe(target: &Target, timeout: Duration) -> Result<Server, Error> {
     let mut client = Client::connect(target, Protocol::Resp2, timeout)?;
-    let pid = match target.cpu {
-        Some(CpuSource::Process(pid)) => Some(pid),
-        _ => None,
-    };
     let mut server = Server {
         name: target.name.clone(),
         address: target.address.to_string(),
         version: "built-in null server".into(),
-        pid,
+        pid: target.pid(),
         is_local: target.cpu.is_some(),
         persistence: "none".into(),
         threads: Some("1".into()),

@@ -461,7 +461,8 @@ fn entries(samples: &[(Turn, Sample)], cells: usize, arms: usize, baseline: usiz
     for cell in 0..cells {
         for arm in 0..arms {
             let of_entry = || samples.iter().filter(move |(t, _)| t.cell == cell && t.arm == arm);
-            if of_entry().next().is_none() {
+            // An arm may have nothing to do with a cell.
+            if of_entry().all(|(_, sample)| sample.values.is_empty() && sample.checked == 0) {
                 continue;
             }
             let keys: Vec<&'static str> =

@@ -46,7 +46,8 @@ pub struct KvArgs {
     common: Common,
 }
 
-fn parse_rate(text: &str) -> Result<f64, String> {
+/// Reads requests per second.
+pub fn parse_rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "want requests per second".to_owned())?;
     if (0.1..=1e8).contains(&rate) { Ok(rate) } else { Err("a rate is 0.1 to 100000000".into()) }
 }
@@ -255,7 +256,8 @@ impl Experiment for Kv {
         self.fill(turn)?;
         let (test, target) = (self.tests[turn.cell], &self.targets[turn.arm]);
         let args = &self.args;
-        let mut load = Workload::new(&[test], args.keyspace, args.load.data_size as usize);
+        let mut load = Workload::new(&[test], args.keyspace, args.load.data_size as usize)
+            .speaking(args.load.protocol());
         if target.kind == TargetKind::Null {
             load = load.for_null_server();
         }
@@ -269,7 +271,6 @@ impl Experiment for Kv {
             pace: self.pace(),
             warmup: self.times.warmup,
             timeout: args.load.timeout,
-            protocol: args.load.protocol(),
             cores: args.common.pin.as_ref().map_or(&[], |cores| &cores.0),
             seed: args.common.seed.wrapping_add(u64::from(turn.round) << 32),
         };

@@ -1,12 +1,13 @@
 //! `forebay bench`: experiments that measure servers side by side and check every reply.
 //!
 //! ```text
-//!   kv, pipeline, ...   the experiments: what is measured             (one file each)
+//!   kv, http, ...       the experiments: what is measured             (one file each)
 //!        |
 //!   harness             rounds, order, statistics, report             (shared by all)
 //!        |
 //!   load                threads, sockets, latencies                   (shared by those that
-//!   workload            requests and the checks of their replies       generate load)
+//!   traffic             what a protocol does for it: workload (RESP),  generate load)
+//!                       http_message (HTTP)
 //! ```
 //!
 //! The binary calls [`run`]; everything else is public so that experiments which live elsewhere
@@ -17,20 +18,25 @@ pub mod connection;
 pub mod crash;
 pub mod environment;
 pub mod harness;
+pub mod http;
+pub mod http_message;
 pub mod interrupt;
 pub mod kv;
 pub mod load;
 pub mod measured;
 pub mod null_server;
 pub mod options;
+pub mod own_server;
 pub mod pipeline;
 pub mod process;
 pub mod progress;
 pub mod random;
 pub mod report;
+pub mod sql;
 pub mod stats;
 pub mod sys;
 pub mod target;
+pub mod traffic;
 pub mod workload;
 
 use std::process::ExitCode;
@@ -46,7 +52,9 @@ pub struct BenchArgs {
 #[derive(clap::Subcommand, Clone, Debug)]
 enum Command {
     Kv(kv::KvArgs),
+    Http(http::HttpArgs),
     Pipeline(pipeline::PipelineArgs),
+    Sql(sql::SqlArgs),
     Crash(crash::CrashArgs),
     NullServer(null_server::NullServerArgs),
 }
@@ -56,7 +64,9 @@ enum Command {
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.experiment {
         Command::Kv(args) => kv::run(args),
+        Command::Http(args) => http::run(args),
         Command::Pipeline(args) => pipeline::run(args),
+        Command::Sql(args) => sql::run(args),
         Command::Crash(args) => crash::run(args),
         Command::NullServer(args) => null_server::run(&args),
     }

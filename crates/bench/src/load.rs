@@ -39,13 +39,13 @@ use hdrhistogram::Histogram;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
-use crate::client::{Client, Error, Protocol};
-use crate::connection::{Connection, InFlight};
+use crate::client::Error;
+use crate::connection::{Connection, Filled, InFlight};
 use crate::process;
 use crate::random::Random;
 use crate::sys::{self, Timer};
-use crate::target::Target;
-use crate::workload::{Verdict, Workload};
+use crate::target::{Endpoint, Target};
+use crate::traffic::{Traffic, Verdict};
 
 /// How many wrong replies are kept with their text, per thread.
 const EXAMPLES_MAX: usize = 5;
@@ -70,11 +70,11 @@ pub enum Pace {
 
 /// One run against one server.
 #[derive(Clone, Debug)]
-pub struct Plan<'a> {
+pub struct Plan<'a, T> {
     /// The server.
     pub target: &'a Target,
     /// What to send.
-    pub workload: &'a Workload,
+    pub workload: &'a T,
     /// Connections.
     pub clients: usize,
     /// Threads that drive them.
@@ -89,8 +89,6 @@ pub struct Plan<'a> {
     pub warmup: Duration,
     /// A server silent for so long has failed.
     pub timeout: Duration,
-    /// The protocol spoken.
-    pub protocol: Protocol,
     /// Cores for the threads, in turn; none for wherever the system puts them.
     pub cores: &'a [usize],
     /// What the random keys come from.
@@ -125,7 +123,10 @@ pub struct Outcome {
 }
 
 /// Runs a plan. `progress` is called a few times per second with the replies so far.
-pub fn run(plan: &Plan<'_>, mut progress: impl FnMut(u64)) -> Result<Outcome, Error> {
+pub fn run<T: Traffic>(
+    plan: &Plan<'_, T>,
+    mut progress: impl FnMut(u64),
+) -> Result<Outcome, Error> {
     let threads = plan.threads.clamp(1, plan.clients.max(1));
     let counters: Vec<Counter> = (0..threads).map(|_| Counter::default()).collect();
     thread::scope(|scope| {
@@ -150,7 +151,7 @@ pub fn run(plan: &Plan<'_>, mut progress: impl FnMut(u64)) -> Result<Outcome, Er
             Duration::ZERO => Vec::new(),
             warmup => crew.run_phase(Limit::Time(warmup), &mut tick)?,
         };
-        let cpu = |plan: &Plan<'_>| plan.target.cpu.and_then(|cpu| cpu.cpu_ns());
+        let cpu = |plan: &Plan<'_, T>| plan.target.cpu.and_then(|cpu| cpu.cpu_ns());
         let cpu_before = cpu(plan);
         let measured = crew.run_phase(plan.limit, &mut tick)?;
         let cpu_after = cpu(plan);
@@ -267,8 +268,8 @@ pub fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, HIGHEST_NS, 3).expect("the bounds are the library's own kind")
 }
 
-fn work(
-    plan: &Plan<'_>,
+fn work<T: Traffic>(
+    plan: &Plan<'_, T>,
     index: usize,
     threads: usize,
     counter: &Counter,
@@ -320,12 +321,13 @@ const SPIN_NS: u64 = 100_000;
 const TIMER: Token = Token(usize::MAX - 1);
 
 /// One thread's connections and what it has found in this phase.
-struct Worker<'a> {
-    plan: &'a Plan<'a>,
+struct Worker<'a, T: Traffic> {
+    plan: &'a Plan<'a, T>,
+    endpoint: Endpoint,
     counter: &'a Counter,
     poll: Poll,
     timer: Timer,
-    connections: Vec<Connection>,
+    connections: Vec<Connection<T>>,
     random: Random,
     start: Instant,
     /// Replies in all phases, for the progress bar.
@@ -369,9 +371,9 @@ impl Tally {
     }
 }
 
-impl<'a> Worker<'a> {
+impl<'a, T: Traffic> Worker<'a, T> {
     fn connect(
-        plan: &'a Plan<'a>,
+        plan: &'a Plan<'a, T>,
         index: usize,
         threads: usize,
         counter: &'a Counter,
@@ -385,12 +387,12 @@ impl<'a> Worker<'a> {
         };
         let mut connections = Vec::with_capacity(clients as usize);
         for number in 0..clients as usize {
-            let client = Client::connect(plan.target, plan.protocol, plan.timeout)?;
-            let (socket, token) = (client.into_socket(), Token(number));
-            connections.push(Connection::new(socket, &poll, token, plan.pipeline)?);
+            let socket = plan.workload.connect(plan.target, plan.timeout)?;
+            connections.push(Connection::new(socket, &poll, Token(number), plan.pipeline)?);
         }
         Ok(Worker {
             plan,
+            endpoint: plan.target.address.endpoint()?,
             counter,
             poll,
             timer,
@@ -438,6 +440,7 @@ impl<'a> Worker<'a> {
             for event in &events {
                 let number = event.token().0;
                 let Some(connection) = self.connections.get_mut(number) else { continue };
+                connection.is_closing |= event.is_read_closed();
                 connection.flush()?;
                 if event.is_readable() && self.receive(number)? {
                     let may_go_on = left > 0 && self.tally.last_reply_ns < deadline_ns;
@@ -462,6 +465,7 @@ impl<'a> Worker<'a> {
         self.tally.sent += count;
         let sent_ns = self.now_ns();
         let connection = &mut self.connections[number];
+        connection.renew_if_ended(&self.poll, Token(number), &self.endpoint)?;
         for _ in 0..count {
             let sent = self.plan.workload.append_request(&mut self.random, &mut connection.out);
             connection.in_flight.push(InFlight { sent, due_ns: sent_ns, sent_ns });
@@ -476,27 +480,32 @@ impl<'a> Worker<'a> {
         let had = self.connections[number].in_flight.count;
         loop {
             // Edge-triggered: a read that did not fill the buffer has taken all there was.
-            let more = self.connections[number].fill()?;
+            let filled = self.connections[number].fill()?;
             let now_ns = self.now_ns();
-            self.consume(number, now_ns)?;
+            self.consume(number, filled, now_ns)?;
             let outstanding = self.connections[number].in_flight.count;
-            if !more || outstanding == 0 {
+            if filled != Filled::More || outstanding == 0 {
                 return Ok(had > 0 && outstanding == 0);
             }
         }
     }
 
     /// Checks the replies that are in the connection's buffer.
-    fn consume(&mut self, number: usize, now_ns: u64) -> Result<(), Error> {
-        let Connection { input, start, end, in_flight, scanner, .. } =
+    fn consume(&mut self, number: usize, filled: Filled, now_ns: u64) -> Result<(), Error> {
+        let Connection { input, start, end, in_flight, reader, is_ended, is_closing, .. } =
             &mut self.connections[number];
+        *is_ended |= filled == Filled::Ended;
         let tally = &mut self.tally;
         let is_open = matches!(self.plan.pace, Pace::Open(_));
         let mut batch = (0, 0);
         let before = in_flight.count;
-        while in_flight.count > 0 && start < end {
+        while in_flight.count > 0 && (start < end || filled == Filled::Ended) {
             let request = in_flight.front();
-            let verdict = self.plan.workload.check(request.sent, &input[*start..*end], scanner);
+            let bytes = &input[*start..*end];
+            let mut verdict = self.plan.workload.check(request.sent, bytes, reader);
+            if verdict == Verdict::Incomplete && filled == Filled::Ended {
+                verdict = self.plan.workload.cut_off(request.sent, bytes, reader);
+            }
             match verdict {
                 Verdict::Good(bytes) => *start += bytes,
                 Verdict::Empty(bytes) => {
@@ -514,6 +523,7 @@ impl<'a> Worker<'a> {
                 Verdict::Incomplete => break,
             }
             in_flight.pop();
+            *is_ended |= T::is_last(reader);
             if is_open {
                 tally.latency.saturating_record(now_ns.saturating_sub(request.due_ns));
                 tally.from_send.saturating_record(now_ns.saturating_sub(request.sent_ns));
@@ -525,6 +535,7 @@ impl<'a> Worker<'a> {
             }
         }
         record(&mut tally.latency, now_ns, batch);
+        *is_ended |= *is_closing && in_flight.count == 0;
         let replies = (before - in_flight.count) as u64;
         if replies > 0 {
             tally.replies += replies;
@@ -591,6 +602,7 @@ impl<'a> Worker<'a> {
                 self.timer.clear();
                 continue;
             }
+            self.connections[number].is_closing |= event.is_read_closed();
             self.connections[number].flush()?;
             if event.is_readable() {
                 let before = self.tally.replies;
@@ -622,6 +634,7 @@ impl<'a> Worker<'a> {
                 continue;
             }
             without_room = 0;
+            connection.renew_if_ended(&self.poll, Token(number), &self.endpoint)?;
             let sent = self.plan.workload.append_request(&mut self.random, &mut connection.out);
             let request = InFlight { sent, due_ns: due_ns(*next), sent_ns: now_ns };
             connection.in_flight.push(request);

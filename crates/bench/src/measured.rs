@@ -8,7 +8,7 @@ use crate::harness::{Better, Metric, Place, Sample, Unit};
 use crate::load::{self, Outcome, Pace, Plan};
 use crate::options::{Common, LoadOptions};
 use crate::target::{Target, TargetKind};
-use crate::workload::{self, Test};
+use crate::workload::{self, Test, Workload};
 
 /// The quantities of a load run.
 pub const METRICS: &[Metric] = &[
@@ -49,7 +49,7 @@ pub const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Prepares a target, runs the plan, and checks what it left behind.
 pub fn measure(
-    plan: &Plan<'_>,
+    plan: &Plan<'_, Workload>,
     test: Option<&Test>,
     keyspace: u64,
     live: &mut dyn FnMut(u64),
@@ -70,11 +70,12 @@ pub fn measure(
 }
 
 /// A connection for preparing and checking.
-pub fn connect(target: &Target, plan: &Plan<'_>) -> Result<Client, Error> {
-    Client::connect(target, plan.protocol, PREPARE_TIMEOUT)
+pub fn connect(target: &Target, plan: &Plan<'_, Workload>) -> Result<Client, Error> {
+    Client::connect(target, plan.workload.protocol, PREPARE_TIMEOUT)
 }
 
-fn sample_of(outcome: &Outcome, plan: &Plan<'_>) -> Sample {
+/// What a run came to, as the harness wants it.
+pub fn sample_of<T>(outcome: &Outcome, plan: &Plan<'_, T>) -> Sample {
     let seconds = outcome.elapsed.as_secs_f64();
     let latency_us = |percentile| outcome.latency.value_at_percentile(percentile) as f64 / 1e3;
     let mut sample = Sample {
@@ -122,7 +123,7 @@ fn sample_of(outcome: &Outcome, plan: &Plan<'_>) -> Sample {
 }
 
 /// What the server and the load generator used of the processor.
-fn add_processor_use(sample: &mut Sample, outcome: &Outcome, plan: &Plan<'_>) {
+fn add_processor_use<T>(sample: &mut Sample, outcome: &Outcome, plan: &Plan<'_, T>) {
     let replies = outcome.replies.max(1) as f64;
     let seconds = outcome.elapsed.as_secs_f64();
     let threads = plan.threads.clamp(1, plan.clients.max(1)) as f64;
@@ -155,13 +156,26 @@ pub struct Times {
 impl Times {
     /// Times for so many measurements.
     pub fn of(common: &Common, load: &LoadOptions, turns: usize) -> Times {
+        Times::fit(common, load.warmup, load.duration, turns)
+    }
+
+    /// The same from the two that were asked for, if they were.
+    pub fn fit(
+        common: &Common,
+        warmup: Option<Duration>,
+        duration: Option<Duration>,
+        turns: usize,
+    ) -> Times {
         // A quick run has a minute; the rest of it is for filling keys and writing the report.
         const QUICK_BUDGET: Duration = Duration::from_secs(36);
         let each = QUICK_BUDGET / turns.max(1) as u32;
-        let (warmup, duration) = match common.quick {
+        let (default_warmup, default_duration) = match common.quick {
             true => (each / 6, (each * 5 / 6).min(Duration::from_secs(3))),
             false => (Duration::from_secs(1), Duration::from_secs(3)),
         };
-        Times { warmup: load.warmup.unwrap_or(warmup), duration: load.duration.unwrap_or(duration) }
+        Times {
+            warmup: warmup.unwrap_or(default_warmup),
+            duration: duration.unwrap_or(default_duration),
+        }
     }
 }

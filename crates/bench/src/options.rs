@@ -3,6 +3,7 @@
 //! An experiment's own `clap` struct flattens [`Common`], and [`LoadOptions`] where it drives
 //! connections, so that the same thing is called the same everywhere.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -142,6 +143,13 @@ impl LoadOptions {
 /// Cores to run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(pub Vec<usize>);
+
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        f.write_str(&words.join(","))
+    }
+}
 
 impl FromStr for Cores {
     type Err = String;

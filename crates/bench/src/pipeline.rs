@@ -201,7 +201,8 @@ impl Experiment for Ladder {
     fn measure(&mut self, turn: Turn, live: &mut dyn FnMut(u64)) -> Result<Sample, String> {
         self.fill(turn.arm)?;
         let (args, target) = (&self.args, &self.targets[turn.arm]);
-        let mut load = Workload::new(&self.tests, args.keyspace, args.load.data_size as usize);
+        let mut load = Workload::new(&self.tests, args.keyspace, args.load.data_size as usize)
+            .speaking(args.load.protocol());
         if target.kind == TargetKind::Null {
             load = load.for_null_server();
         }
@@ -215,7 +216,6 @@ impl Experiment for Ladder {
             pace: Pace::Closed,
             warmup: self.times.warmup,
             timeout: args.load.timeout,
-            protocol: args.load.protocol(),
             cores: args.common.pin.as_ref().map_or(&[], |cores| &cores.0),
             seed: args.common.seed.wrapping_add(u64::from(turn.round) << 32),
         };

@@ -26,6 +26,15 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+/// An address whose host name is resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -37,6 +46,17 @@ impl fmt::Display for Address {
 }
 
 impl Address {
+    /// Where to connect to; an error where the host name has no address.
+    pub fn endpoint(&self) -> io::Result<Endpoint> {
+        match self {
+            Address::Unix(path) => Ok(Endpoint::Unix(path.clone())),
+            Address::Tcp(..) => {
+                let address = self.resolve()?;
+                Ok(Endpoint::Tcp(address.ok_or_else(|| io::Error::other("no address"))?))
+            }
+        }
+    }
+
     /// The first socket address that the host name stands for.
     pub fn resolve(&self) -> io::Result<Option<SocketAddr>> {
         match self {
@@ -123,6 +143,7 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.strip_prefix("http://").map_or(text, |rest| rest.trim_end_matches('/'));
         if text.contains('/') {
             return Ok(Address::Unix(PathBuf::from(text)));
         }
@@ -137,6 +158,14 @@ impl FromStr for Address {
 }
 
 impl Target {
+    /// The process whose CPU time is counted, if it is one.
+    pub fn pid(&self) -> Option<u32> {
+        match self.cpu {
+            Some(CpuSource::Process(pid)) => Some(pid),
+            _ => None,
+        }
+    }
+
     /// Finds the process that serves the target, where that is on this machine.
     pub fn find_process(&self) -> Option<CpuSource> {
         let pid = match &self.address {

@@ -16,10 +16,14 @@
 //!
 //! **Invariant:** a test touches only keys that begin with `fbench:`, and removes them afterwards.
 
+use std::time::Duration;
+
 use resp::reply::{Kind, Scanner};
 
-use crate::client::{self, Client, Error};
+use crate::client::{self, Client, Error, Protocol, Socket};
 use crate::random::Random;
+use crate::target::Target;
+use crate::traffic::{Traffic, Verdict};
 
 /// How many digits a number in a key has.
 pub const DIGITS: usize = 12;
@@ -34,6 +38,8 @@ pub enum Word {
     Text(&'static str),
     /// This text and a fresh random number.
     Key(&'static str),
+    /// A fresh random number between these texts.
+    Between(&'static str, &'static str),
     /// The fresh number alone.
     Number,
     /// The value that belongs to the last number drawn.
@@ -47,6 +53,10 @@ pub enum Expect {
     Exactly(&'static str),
     /// The value that belongs to the number in the key.
     Value,
+    /// Anything whole that begins with these bytes.
+    Begins(&'static str),
+    /// These bytes, the digits of the number in the request, and these.
+    Number(&'static str, &'static str),
     /// An integer of at least this.
     IntegerFrom(i64),
     /// A string of the value's length; nothing, once the list ran empty, which is counted.
@@ -119,7 +129,7 @@ pub struct Test {
     pub after: After,
 }
 
-use Word::{Key, Number, Text, Value};
+use Word::{Between, Key, Number, Text, Value};
 
 const LIST: &str = "fbench:list";
 const SET: &str = "fbench:set";
@@ -327,6 +337,8 @@ enum Patch {
 /// The requests of a run and the checks of their replies; several kinds are mixed evenly.
 #[derive(Clone, Debug)]
 pub struct Workload {
+    /// The protocol that connections speak.
+    pub protocol: Protocol,
     templates: Vec<Template>,
     keyspace: u64,
     data_bytes: usize,
@@ -343,21 +355,6 @@ pub struct Sent {
     number: u64,
 }
 
-/// What a buffer's first reply was.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// As expected, and so many bytes long.
-    Good(usize),
-    /// Empty, because there is nothing left to pop.
-    Empty(usize),
-    /// A push message, which is no reply.
-    Push(usize),
-    /// Not what was expected: why.
-    Bad(usize, String),
-    /// Not all there.
-    Incomplete,
-}
-
 impl Workload {
     /// A workload of `tests`, each as often as the others.
     pub fn new(tests: &[&Test], keyspace: u64, data_bytes: usize) -> Self {
@@ -367,12 +364,19 @@ impl Workload {
         let mut value_tail = vec![b'x'; data_bytes - digits];
         value_tail.extend_from_slice(b"\r\n");
         Workload {
+            protocol: Protocol::Resp2,
             templates: tests.iter().map(|test| template(test, data_bytes)).collect(),
             keyspace: keyspace.max(1),
             data_bytes,
             value_header: format!("${data_bytes}\r\n").into_bytes(),
             value_tail,
         }
+    }
+
+    /// The same in this protocol.
+    pub fn speaking(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
     }
 
     /// Requests of the same length for a server that answers `+OK` once for each `*`.
@@ -384,48 +388,6 @@ impl Workload {
             }
         }
         self
-    }
-
-    /// Appends one request and tells what to expect of it.
-    #[inline]
-    pub fn append_request(&self, random: &mut Random, out: &mut Vec<u8>) -> Sent {
-        let kind = match self.templates.len() {
-            1 => 0,
-            kinds => random.below(kinds as u64) as usize,
-        };
-        let template = &self.templates[kind];
-        let start = out.len();
-        out.extend_from_slice(&template.bytes);
-        let request = &mut out[start..];
-        let mut number = 0;
-        for patch in &template.patches {
-            match *patch {
-                Patch::Draw(at) => {
-                    number = random.below(self.keyspace);
-                    write_digits(number, &mut request[at..at + DIGITS]);
-                }
-                Patch::Repeat(at, digits) => write_digits(number, &mut request[at..at + digits]),
-            }
-        }
-        Sent { kind: kind as u8, number }
-    }
-
-    /// Checks the first reply of `buffer` against the request it answers.
-    #[inline]
-    pub fn check(&self, sent: Sent, buffer: &[u8], scanner: &mut Scanner) -> Verdict {
-        let expect = self.templates[usize::from(sent.kind)].expect;
-        match expect {
-            Expect::Exactly(text) if buffer.starts_with(text.as_bytes()) => {
-                return Verdict::Good(text.len());
-            }
-            Expect::Value => {
-                if let Some(bytes) = self.value_at_start(sent.number, buffer) {
-                    return Verdict::Good(bytes);
-                }
-            }
-            _ => {}
-        }
-        self.check_any(expect, sent, buffer, scanner)
     }
 
     /// The length of the reply if it is the number's value.
@@ -458,7 +420,8 @@ impl Workload {
         }
         let value_bytes = self.value_header.len() + self.data_bytes + 2;
         let good = match expect {
-            Expect::Exactly(_) | Expect::Value => false,
+            Expect::Exactly(_) | Expect::Value | Expect::Number(..) => false,
+            Expect::Begins(wanted) => text.starts_with(wanted.as_bytes()),
             Expect::IntegerFrom(least) => integer(text).is_some_and(|number| number >= least),
             Expect::Popped if reply.kind == Kind::Null => return Verdict::Empty(reply.bytes),
             Expect::Popped => text.starts_with(&self.value_header) && text.len() == value_bytes,
@@ -481,11 +444,76 @@ impl Workload {
             Expect::Exactly(wanted) => {
                 format!("got {shown}, expected {}", wanted.trim_end())
             }
-            Expect::Value => format!("got {shown}, expected the value of key {}", sent.number),
+            Expect::Value | Expect::Number(..) => {
+                format!("got {shown}, expected the value of key {}", sent.number)
+            }
             other => format!("got {shown}, expected {other:?}"),
         };
         Verdict::Bad(reply.bytes, why)
     }
+}
+
+impl Traffic for Workload {
+    type Sent = Sent;
+    type Reader = Scanner;
+
+    fn connect(&self, target: &Target, timeout: Duration) -> Result<Socket, Error> {
+        Client::connect(target, self.protocol, timeout).map(Client::into_socket)
+    }
+
+    #[inline]
+    fn append_request(&self, random: &mut Random, out: &mut Vec<u8>) -> Sent {
+        let kind = match self.templates.len() {
+            1 => 0,
+            kinds => random.below(kinds as u64) as usize,
+        };
+        let template = &self.templates[kind];
+        let start = out.len();
+        out.extend_from_slice(&template.bytes);
+        let request = &mut out[start..];
+        let mut number = 0;
+        for patch in &template.patches {
+            match *patch {
+                Patch::Draw(at) => {
+                    number = random.below(self.keyspace);
+                    write_digits(number, &mut request[at..at + DIGITS]);
+                }
+                Patch::Repeat(at, digits) => write_digits(number, &mut request[at..at + digits]),
+            }
+        }
+        Sent { kind: kind as u8, number }
+    }
+
+    #[inline]
+    fn check(&self, sent: Sent, buffer: &[u8], scanner: &mut Scanner) -> Verdict {
+        let expect = self.templates[usize::from(sent.kind)].expect;
+        match expect {
+            Expect::Exactly(text) if buffer.starts_with(text.as_bytes()) => {
+                return Verdict::Good(text.len());
+            }
+            Expect::Value => {
+                if let Some(bytes) = self.value_at_start(sent.number, buffer) {
+                    return Verdict::Good(bytes);
+                }
+            }
+            Expect::Number(before, after) => {
+                if let Some(bytes) = number_at_start(sent.number, before, after, buffer) {
+                    return Verdict::Good(bytes);
+                }
+            }
+            _ => {}
+        }
+        self.check_any(expect, sent, buffer, scanner)
+    }
+}
+
+/// The length of the reply if it has the number between these texts.
+#[inline]
+fn number_at_start(number: u64, before: &str, after: &str, buffer: &[u8]) -> Option<usize> {
+    let mut wanted = [0; DIGITS];
+    write_digits(number, &mut wanted);
+    let rest = buffer.strip_prefix(before.as_bytes())?.strip_prefix(&wanted)?;
+    Some(buffer.len() - rest.strip_prefix(after.as_bytes())?.len())
 }
 
 fn integer(reply: &[u8]) -> Option<i64> {
@@ -509,15 +537,19 @@ fn template(test: &Test, data_bytes: usize) -> Template {
         let (text, length) = match word {
             Text(text) => (*text, text.len()),
             Key(text) => (*text, text.len() + DIGITS),
+            Between(before, after) => (*before, before.len() + DIGITS + after.len()),
             Number => ("", DIGITS),
             Value => ("", data_bytes),
         };
         bytes.extend_from_slice(format!("${length}\r\n{text}").as_bytes());
         match word {
             Text(_) => {}
-            Key(_) | Number => {
+            Key(_) | Number | Between(..) => {
                 patches.push(Patch::Draw(bytes.len()));
                 bytes.extend_from_slice(&[b'0'; DIGITS]);
+                if let Between(_, after) = word {
+                    bytes.extend_from_slice(after.as_bytes());
+                }
             }
             Value => {
                 let digits = data_bytes.min(DIGITS);

@@ -9,7 +9,6 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_bench::client::Protocol;
 use forebay_bench::load::{self, Limit, Pace, Plan};
 use forebay_bench::null_server::NullServer;
 use forebay_bench::target::Target;
@@ -20,7 +19,7 @@ fn workload(names: &[&str]) -> Workload {
     Workload::new(&tests, 1000, 16)
 }
 
-fn plan<'a>(target: &'a Target, workload: &'a Workload) -> Plan<'a> {
+fn plan<'a>(target: &'a Target, workload: &'a Workload) -> Plan<'a, Workload> {
     Plan {
         target,
         workload,
@@ -31,7 +30,6 @@ fn plan<'a>(target: &'a Target, workload: &'a Workload) -> Plan<'a> {
         pace: Pace::Closed,
         warmup: Duration::ZERO,
         timeout: Duration::from_secs(5),
-        protocol: Protocol::Resp2,
         cores: &[],
         seed: 1,
     }

@@ -103,6 +103,11 @@ pub trait Host: Any {
         false
     }
 
+    /// Why writes of scripts are refused just now, if they are.
+    fn write_refusal(&mut self) -> Option<WriteRefusal> {
+        None
+    }
+
     /// Called about every millisecond of a script that runs for long, with what it is: others may
     /// be answered meanwhile. What the script is to do.
     fn script_tick(&mut self, script: &Script) -> Tick {
@@ -142,6 +147,15 @@ pub trait Host: Any {
     fn background(&self) -> Option<Arc<dyn Background>> {
         None
     }
+}
+
+/// Why scripts may not write.
+#[derive(Debug)]
+pub struct WriteRefusal {
+    /// What a command that writes is answered.
+    pub command: Error,
+    /// What a script is answered that says by its flags that it may write.
+    pub script: Error,
 }
 
 /// The server for threads that are no event loops, such as a SQL database's.
@@ -281,6 +295,9 @@ pub struct Session {
     pub resp3: bool,
     /// What takes part in the transaction or script that runs, besides the keys.
     pub unit: Vec<Box<dyn Participant>>,
+    /// What a family keeps for this client between commands, such as an open SQL transaction:
+    /// dropped, and so undone, when the client goes or says RESET.
+    pub kept: Option<Box<dyn Any + Send>>,
     /// The commit log's position after this client's last write.
     pub written: u64,
 }
@@ -302,6 +319,7 @@ impl Session {
             no_touch: false,
             resp3: false,
             unit: Vec::new(),
+            kept: None,
             written: 0,
         }
     }

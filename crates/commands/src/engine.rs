@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use keyspace::effects::Gone;
 use keyspace::hasher::hash;
 use keyspace::keys::Keys;
 use keyspace::keyspace::{Keyspace, Tally, shard_of};
@@ -248,12 +249,22 @@ impl<'a> Turn<'a> {
         input: &[u8],
         first: usize,
     ) -> usize {
-        let ran = match self.run_alike(session, out, requests, input, first) {
-            0 => self.run_batch(session, out, requests, input, first),
-            ran => ran,
+        let args = requests.command(first, input);
+        let core = self.core;
+        let Ok(head) = core.registry.find(args) else {
+            self.run(session, out, args);
+            return 1;
         };
+        let may_be_many = requests.len() - first > 1 && session.multi.is_none();
+        let mut ran = 0;
+        if may_be_many && head.command.run_many.is_some() {
+            ran = self.run_alike(session, out, requests, input, first, head);
+        }
+        if may_be_many && head.batches && ran == 0 {
+            ran = self.run_batch(session, out, requests, input, first, head);
+        }
         if ran == 0 {
-            self.run(session, out, requests.command(first, input));
+            self.run_found(session, out, head, args);
         }
         ran.max(1)
     }
@@ -267,15 +278,12 @@ impl<'a> Turn<'a> {
         requests: &Requests,
         input: &[u8],
         first: usize,
+        head: &'a Entry,
     ) -> usize {
-        if session.multi.is_some() || requests.len() - first < 2 {
+        if !self.host.allows_batch(session) {
             return 0;
         }
         let core = self.core;
-        let Ok(head) = core.registry.find(requests.command(first, input)) else { return 0 };
-        if !head.batches || !self.host.allows_batch(session) {
-            return 0;
-        }
         let mut entries = [&core.registry.entries()[0]; BATCH];
         let mut hashes = [0; BATCH];
         let mut set = ShardSet::default();
@@ -627,8 +635,11 @@ fn log(cx: &mut Context<'_>, db: usize, args: Args<'_>, dirty: u64) {
 }
 
 fn log_expired(keys: &mut Keys<'_>, log: &mut Records) {
-    for (db, key) in std::mem::take(&mut keys.effects.expired) {
-        log.push(db, [&b"DEL"[..], &key].into_iter());
+    for Gone { db, key, fields } in std::mem::take(&mut keys.effects.expired) {
+        let name: &[u8] = if fields.is_empty() { b"DEL" } else { b"HDEL" };
+        let mut words = vec![name, &key];
+        words.extend(fields.iter().map(Vec::as_slice));
+        log.push(db, words.into_iter());
     }
 }
 
@@ -676,6 +687,7 @@ fn serve(cx: &mut Context<'_>, deferred: &mut Vec<(usize, Vec<u8>)>) {
                 deferred.push((db, key.clone()));
                 break;
             }
+            cx.keys.after_locking();
             if waiter.try_begin() {
                 serve_one(cx, entry, &waiter, task);
             }

@@ -116,7 +116,7 @@ pub const FAMILY: Family = Family {
 
 /// Under which conditions EXPIRE sets a time.
 #[derive(Default)]
-struct Conditions {
+pub(crate) struct Conditions {
     nx: bool,
     xx: bool,
     gt: bool,
@@ -124,6 +124,17 @@ struct Conditions {
 }
 
 impl Conditions {
+    /// The one condition that a word names, if it does.
+    pub(crate) fn one_of(word: &[u8]) -> Option<Conditions> {
+        let one = Conditions {
+            nx: is(word, "NX"),
+            xx: is(word, "XX"),
+            gt: is(word, "GT"),
+            lt: is(word, "LT"),
+        };
+        (one.nx || one.xx || one.gt || one.lt).then_some(one)
+    }
+
     fn of(args: Args<'_>) -> Result<Conditions, Error> {
         let mut all = Conditions::default();
         for word in args.from(3).iter() {
@@ -153,7 +164,7 @@ impl Conditions {
     }
 
     /// Whether a key that expires at `old` may expire at `new`. No time to live is longer than any.
-    fn allow(&self, old: Option<i64>, new: i64) -> bool {
+    pub(crate) fn allow(&self, old: Option<i64>, new: i64) -> bool {
         !(self.nx && old.is_some()
             || self.xx && old.is_none()
             || self.gt && old.is_none_or(|old| new <= old)

@@ -290,7 +290,7 @@ fn hincrby(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let new = old.checked_add(increment).ok_or(Error::OVERFLOW)?;
     let limits = limits(cx);
     let mut text = itoa::Buffer::new();
-    cx.keys.hash_or_new(key)?.set(field, text.format(new).as_bytes(), limits);
+    cx.keys.hash_or_new(key)?.change(field, text.format(new).as_bytes(), limits);
     cx.out.int(new);
     changed(cx, key, "hincrby", 1);
     Ok(())
@@ -313,10 +313,17 @@ fn hincrbyfloat(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     }
     let limits = limits(cx);
     let text = old.plus(increment).text();
-    cx.keys.hash_or_new(key)?.set(field, text.as_bytes(), limits);
+    let hash = cx.keys.hash_or_new(key)?;
+    hash.change(field, text.as_bytes(), limits);
+    let expires = hash.expire_at(field).flatten().is_some();
     cx.out.text(&text);
     changed(cx, key, "hincrbyfloat", 1);
-    cx.keys.rewrite(&[b"HSET", key, field, text.as_bytes()]);
+    let text = text.as_bytes();
+    if expires {
+        cx.keys.rewrite(&[b"HSETEX", key, b"KEEPTTL", b"FIELDS", b"1", field, text]);
+    } else {
+        cx.keys.rewrite(&[b"HSET", key, field, text]);
+    }
     Ok(())
 }
 

@@ -16,6 +16,7 @@ pub mod error;
 pub mod expire;
 pub mod geo;
 pub mod hash;
+pub mod hash_times;
 pub mod help;
 pub mod hyperloglog;
 pub mod introspect;
@@ -50,6 +51,7 @@ pub const FAMILIES: &[Family] = &[
     list::FAMILY,
     set::FAMILY,
     hash::FAMILY,
+    hash_times::FAMILY,
     zset::FAMILY,
     stream::FAMILY,
     geo::FAMILY,

@@ -75,26 +75,53 @@ pub struct Registry {
     entries: Vec<Entry>,
     /// Top-level commands by hashed name: number + 1, 0 = empty; open addressing.
     table: Box<[u16; SLOTS]>,
+    /// The entries' words, to be compared with what clients send.
+    folded: Vec<Folded>,
     /// What families keep besides keys: see [`Registry::state`].
     states: [OnceLock<Box<dyn Any + Send + Sync>>; STATES_MAX],
 }
 
-/// A number from a name's length, first and last four bytes, in either case.
+/// A name in lower case as three numbers: its first and last eight bytes, which overlap or are
+/// parts of fewer, and its length. Up to 16 bytes they tell two names apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Folded {
+    head: u64,
+    tail: u64,
+    len: u64,
+}
+
+impl Folded {
+    /// Names up to this length have one form each.
+    const WHOLE: usize = 16;
+
+    #[inline]
+    fn new(name: &[u8]) -> Folded {
+        let half =
+            |bytes: Option<&[u8; 4]>| bytes.map_or(0, |it| u64::from(u32::from_le_bytes(*it)));
+        let (head, tail) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+            (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
+            _ if name.len() >= 4 => (half(name.first_chunk()), half(name.last_chunk())),
+            _ => (name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),
+        };
+        Folded { head: lower_case(head), tail: lower_case(tail), len: name.len() as u64 }
+    }
+
+    #[inline]
+    fn slot(&self) -> usize {
+        let mixed = self.head ^ self.tail.rotate_left(29) ^ self.len << 20;
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53) as usize % SLOTS
+    }
+}
+
+/// Eight bytes with their capital letters of ASCII made small.
 #[inline]
-fn slot(name: &[u8]) -> usize {
-    let word = |bytes: &[u8]| {
-        let mut word = 0u32;
-        for byte in bytes {
-            word = word << 8 | u32::from(byte | 0x20);
-        }
-        word
-    };
-    let (head, tail) = match name.len() {
-        0..4 => (word(name), 0),
-        len => (word(&name[..4]), word(&name[len - 4..])),
-    };
-    let mixed = (u64::from(head) << 32 | u64::from(tail)) ^ (name.len() as u64) << 20;
-    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53) as usize % SLOTS
+fn lower_case(bytes: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let low = bytes & (EACH * 0x7f);
+    let from_a = low + EACH * u64::from(0x80 - b'A');
+    let behind_z = low + EACH * u64::from(0x7f - b'Z');
+    let capitals = (from_a ^ behind_z) & !bytes & (EACH * 0x80);
+    bytes | capitals >> 2
 }
 
 impl Registry {
@@ -104,8 +131,8 @@ impl Registry {
     /// # Panics
     /// If two commands have one name.
     pub fn new(families: &[Family]) -> Registry {
-        let (entries, table) = (Vec::new(), Box::new([0; SLOTS]));
-        let mut registry = Registry { entries, table, states: Default::default() };
+        let (entries, folded, states) = Default::default();
+        let mut registry = Registry { entries, table: Box::new([0; SLOTS]), folded, states };
         for family in families {
             for command in family.commands {
                 let known = registry.lookup(command.name.as_bytes()).map(|entry| entry.index);
@@ -131,7 +158,9 @@ impl Registry {
 
     /// Enters a command under its word.
     fn place(&mut self, index: usize) {
-        let mut at = slot(self.entries[index].word.as_bytes());
+        self.folded.resize(self.entries.len(), Folded::new(b""));
+        self.folded[index] = Folded::new(self.entries[index].word.as_bytes());
+        let mut at = self.folded[index].slot();
         while self.table[at] != 0 {
             at = (at + 1) % SLOTS;
         }
@@ -212,12 +241,16 @@ impl Registry {
     /// The top-level command of this name, in either case.
     #[inline]
     pub fn lookup(&self, name: &[u8]) -> Option<&Entry> {
-        let mut at = slot(name);
+        let folded = Folded::new(name);
+        let mut at = folded.slot();
         loop {
-            let index = self.table[at].checked_sub(1)?;
-            let entry = &self.entries[index as usize];
-            if entry.word.as_bytes().eq_ignore_ascii_case(name) {
-                return Some(entry);
+            let index = usize::from(self.table[at].checked_sub(1)?);
+            if self.folded[index] == folded {
+                let entry = &self.entries[index];
+                let is_whole = name.len() <= Folded::WHOLE;
+                if is_whole || entry.word.as_bytes().eq_ignore_ascii_case(name) {
+                    return Some(entry);
+                }
             }
             at = (at + 1) % SLOTS;
         }
@@ -374,6 +407,35 @@ fn value_of(args: Args<'_>, keyword: &str, from: usize, others: &[(&str, usize)]
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every name is found in any case, and nothing that differs from it by more than that, such
+    /// as by bytes that only look like letters when one bit is dropped.
+    #[test]
+    fn names_are_found_in_any_case_and_exactly() {
+        let registry = Registry::new(crate::FAMILIES);
+        let slowly = |name: &[u8]| {
+            let is_it = |it: &&Entry| !it.is_sub && it.word.as_bytes().eq_ignore_ascii_case(name);
+            registry.entries().iter().find(is_it).map(|entry| entry.index)
+        };
+        let found = |name: &[u8]| registry.lookup(name).map(|entry| entry.index);
+        for entry in registry.entries().iter().filter(|entry| !entry.is_sub) {
+            let name = entry.word.to_ascii_lowercase().into_bytes();
+            assert_eq!(found(&name), Some(entry.index), "{}", entry.word);
+            assert_eq!(found(&name.to_ascii_uppercase()), Some(entry.index));
+            for at in 0..name.len() {
+                for bit in 0..8 {
+                    let mut other = name.clone();
+                    other[at] ^= 1 << bit;
+                    assert_eq!(found(&other), slowly(&other), "{other:?}");
+                }
+                let shorter = [&name[..at], &name[at + 1..]].concat();
+                let longer = [&name[..at], &name[at..=at], &name[at..]].concat();
+                assert_eq!(found(&shorter), slowly(&shorter));
+                assert_eq!(found(&longer), slowly(&longer));
+            }
+        }
+        assert_eq!(found(b""), None);
+    }
 
     #[test]
     fn commands_get_other_words() {

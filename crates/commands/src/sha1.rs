@@ -67,13 +67,28 @@ pub fn from_hex(text: &[u8]) -> Option<[u8; 20]> {
     if text.len() != 40 {
         return None;
     }
-    let digit = |byte: u8| (byte as char).to_digit(16).map(|value| value as u8);
-    let mut digest = [0; 20];
+    let (mut digest, mut all) = ([0; 20], 0);
     for (place, pair) in digest.iter_mut().zip(text.chunks_exact(2)) {
-        *place = digit(pair[0])? << 4 | digit(pair[1])?;
+        let (high, low) = (DIGITS[usize::from(pair[0])], DIGITS[usize::from(pair[1])]);
+        *place = high << 4 | low & 0xf;
+        all |= high | low;
     }
-    Some(digest)
+    (all < NO_DIGIT).then_some(digest)
 }
+
+const NO_DIGIT: u8 = 0x10;
+/// What each byte stands for as a digit of base 16.
+const DIGITS: [u8; 256] = {
+    let mut digits = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < 16 {
+        let digit = b"0123456789abcdef"[value];
+        digits[digit as usize] = value as u8;
+        digits[digit.to_ascii_uppercase() as usize] = value as u8;
+        value += 1;
+    }
+    digits
+};
 
 #[cfg(test)]
 mod tests {
@@ -96,5 +111,10 @@ mod tests {
         let million = vec![b'a'; 1_000_000];
         assert_eq!(&hex_digest(&million), b"34aa973cd4c4daa4f61eeb2bdbad27316534016f");
         assert_eq!(from_hex(b"x"), None);
+        for wrong in [b'g', b'G', b'/', b':', b'@', b'`', 0xb0, 0] {
+            let mut text = [b'a'; 40];
+            text[17] = wrong;
+            assert_eq!(from_hex(&text), None, "{wrong}");
+        }
     }
 }

@@ -21,9 +21,9 @@ fn has_one_key(entry: &Entry, args: Args<'_>) -> bool {
     entry.one_key || each_key(&entry.command, args, |_, _| count += 1).is_ok() && count == 1
 }
 
-impl Turn<'_> {
-    /// Runs commands from `first` on that have one key, the same, and one function for all of them
-    /// together; returns how many.
+impl<'a> Turn<'a> {
+    /// Runs commands from `first` (`entry`) on that have one key, the same, and one function for
+    /// all of them together; returns how many.
     pub(crate) fn run_alike(
         &mut self,
         session: &mut Session,
@@ -31,17 +31,13 @@ impl Turn<'_> {
         requests: &Requests,
         input: &[u8],
         first: usize,
+        entry: &'a Entry,
     ) -> usize {
         let core = self.core;
         let head = requests.command(first, input);
-        let Ok(entry) = core.registry.find(head) else { return 0 };
         let group = entry.group;
         let Some(run_many) = entry.command.run_many else { return 0 };
-        if session.multi.is_some()
-            || requests.len() - first < 2
-            || !has_one_key(entry, head)
-            || !self.host.allows_batch(session)
-        {
+        if !has_one_key(entry, head) || !self.host.allows_batch(session) {
             return 0;
         }
         let mut entries = [entry; BATCH];

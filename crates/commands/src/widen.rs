@@ -89,6 +89,7 @@ impl<'a> Context<'a> {
                     return Err(Again);
                 }
             }
+            self.keys.after_locking();
         }
         if script.holds_all || script.widener.is_some() || self.can_undo(entry, args) {
             return Ok(());

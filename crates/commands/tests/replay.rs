@@ -20,6 +20,7 @@ use keyspace::commit::{CommitLog, LogBatch};
 use keyspace::keys::Keys;
 use keyspace::keyspace::Keyspace;
 use keyspace::random::Random;
+use keyspace::raw::listpack::Element;
 use keyspace::raw::shards::ShardSet;
 use keyspace::value::ValueRef;
 use resp::request::{Limits, Parser};
@@ -154,7 +155,10 @@ fn shown(value: ValueRef<'_>) -> String {
             format!("set {}", members.join(" "))
         }
         ValueRef::Hash(hash) => {
-            let pair = |(a, b): (_, _)| format!("{}={}", shown_element(a), shown_element(b));
+            let pair = |(name, value): (Element<'_>, Element<'_>)| {
+                let at = hash.expire_at(&name.to_vec()).flatten();
+                format!("{}={} {at:?}", shown_element(name), shown_element(value))
+            };
             let mut pairs: Vec<String> = hash.iter().map(pair).collect();
             pairs.sort();
             format!("hash {}", pairs.join(" "))
@@ -172,7 +176,7 @@ fn shown(value: ValueRef<'_>) -> String {
     }
 }
 
-fn shown_element(element: keyspace::raw::listpack::Element<'_>) -> String {
+fn shown_element(element: Element<'_>) -> String {
     element.to_vec().escape_ascii().to_string()
 }
 

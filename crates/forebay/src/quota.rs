@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
+use backends::address;
 use backends::embedded::{Embedded, Engine};
 use backends::journal::FileJournal;
-use backends::sqlite::Sqlite;
 use forebay_http::quota::Quota;
 use server::inner::{Inner, QUOTA};
 use server::options::{Options, index_of};
@@ -42,10 +42,7 @@ pub fn now_ms() -> i64 {
 
 /// The database that `sql` names.
 pub fn database(sql: &str, folder: &Path) -> Result<Arc<dyn Connect>, String> {
-    match sql.split_once(':') {
-        Some(("sqlite", path)) => Ok(Arc::new(Sqlite::new(folder.join(path)))),
-        _ => Err(format!("sql {sql:?}: it is sqlite:FILE")),
-    }
+    address::open(sql, folder).map_err(|error| format!("sql: {error}"))
 }
 
 fn settings(options: &Options, root_hash: String) -> Settings {
@@ -63,6 +60,9 @@ fn settings(options: &Options, root_hash: String) -> Settings {
         },
         backlog_rows: number(const { index_of("quota-backlog-rows") }) as usize,
         wait: Duration::from_millis(number(const { index_of("quota-wait-ms") })),
+        writers: number(const { index_of("quota-writers") }) as usize,
+        flush: Duration::from_millis(number(const { index_of("quota-flush-ms") })),
+        kept_ms: number(const { index_of("quota-kept-days") }) as i64 * 86_400_000,
         session_idle_ms: number(const { index_of("quota-session-seconds") }) as i64 * 1000,
         root_hash,
     }
@@ -112,6 +112,7 @@ pub fn start(
         settings,
     };
     let service = Service::start(parts).map_err(|error| format!("metered ingest: {error}"))?;
+    crate::quota_commands::set(Arc::clone(&service));
     let weak = Arc::downgrade(&service);
     let tidy = thread::Builder::new().name("quota-tidy".into()).spawn(move || {
         while let Some(service) = weak.upgrade() {
@@ -135,7 +136,8 @@ pub struct QuotaArgs {
 enum What {
     /// Compare rows, counters and journal; exit with 1 at a difference of one
     Verify {
-        /// The database: sqlite:FILE (below --dir)
+        /// The database: sqlite:FILE (below --dir), mysql://user@host/database,
+        /// postgres://user@host/database
         #[arg(long, default_value = "sqlite:forebay.db")]
         sql: String,
         /// The server's folder

@@ -14,7 +14,7 @@ use services::saga::coordinator::{Coordinator, Settings};
 use services::saga::policy::Rules;
 use services::saga::words::Durability;
 
-use crate::saga_commands;
+use crate::{saga_commands, saga_steps};
 
 /// How long the end of the server waits for the log.
 const LAST_SYNC: Duration = Duration::from_secs(5);
@@ -45,6 +45,7 @@ fn settings(options: &Options) -> Settings {
         failed_keep_ms: number(const { index_of("saga-keep-failed-seconds") }) * 1000,
         finished_max: number(const { index_of("saga-keep-max") }) as usize,
         finished_bytes_max: number(const { index_of("saga-keep-bytes") }),
+        local_steps: options.is_on(const { index_of("saga-local-steps") }),
     }
 }
 
@@ -55,7 +56,8 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
         return Ok(None);
     }
     let folder = PathBuf::from(options.text(const { index_of("dir") })).join("sagas");
-    let coordinator = Arc::new(Coordinator::new(settings(options)));
+    let settings = settings(options);
+    let coordinator = Arc::new(Coordinator::new(settings.clone()));
     let mut records = 0u64;
     let log = Log::open(Arc::new(RealDisk), &folder, Default::default(), &mut |at, record| {
         records += 1;
@@ -65,7 +67,11 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
     let clock = Arc::new(Clock::new(seed));
     let hosts = options.text(const { index_of("saga-branch-hosts") });
     let guard = Guard { allowed: hosts.split_whitespace().map(str::to_string).collect() };
-    let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard));
+    let steps = match settings.local_steps {
+        true => Some(saga_steps::start(shared, seed)?),
+        false => None,
+    };
+    let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard, steps));
     let calls = Arc::clone(&caller);
     coordinator.start(Arc::clone(&log), calls, clock.moment());
     saga_commands::set(Arc::clone(&coordinator), Arc::clone(&clock));

@@ -4,16 +4,14 @@
 //! command of the family is refused. A command that has to wait blocks its client as BLPOP does:
 //! the answer comes from the coordinator's thread through the client's own loop.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use commands::command::{
     ADMIN, BLOCKING, Command, FAST, Family, Group, NO_SCRIPT, READONLY, WRITE,
 };
-use commands::context::{Block, Blocked, Context, Deliver, Wake};
+use commands::context::Context;
 use commands::error::Error;
 use forebay_http::saga::Clock;
-use keyspace::value::Kind as ValueKind;
-use keyspace::waiting::Waiter;
 use resp::{Args, Writer};
 use services::saga::coordinator::{Coordinator, Done, Error as Refused, Report};
 use services::saga::index::Filter;
@@ -21,6 +19,8 @@ use services::saga::submission::Request;
 use services::saga::verbs::Verb;
 use services::saga::view;
 use services::saga::words::{Hold, Status};
+
+use crate::later;
 
 /// Transactions that a list has unless asked, and at most.
 const PAGE: i64 = 50;
@@ -112,13 +112,6 @@ fn number(word: &[u8]) -> Result<i64, Error> {
     number.map_err(|_| Error::text("ERR value is not an integer or out of range"))
 }
 
-/// What waits for the coordinator: the answer if it came at once, or who gets it.
-#[derive(Default)]
-struct Pending {
-    answer: Option<Result<Report, Refused>>,
-    waiting: Option<(Arc<Waiter>, Deliver)>,
-}
-
 fn write(out: &mut Writer, answer: &Result<Report, Refused>) {
     match answer {
         Ok(report) => out.bulk(report.status.word().as_bytes()),
@@ -128,38 +121,7 @@ fn write(out: &mut Writer, answer: &Result<Report, Refused>) {
 
 /// Asks the coordinator; the reply is the transaction's status, now or when it comes.
 fn ask(cx: &mut Context<'_>, timeout_ms: i64, ask: impl FnOnce(Done)) {
-    let pending = Arc::new(Mutex::new(Pending::default()));
-    let (shared, resp3) = (Arc::clone(&pending), cx.session.resp3);
-    ask(Box::new(move |answer| {
-        let mut pending = shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let Some((waiter, deliver)) = pending.waiting.take() else {
-            pending.answer = Some(answer);
-            return;
-        };
-        if waiter.try_begin() {
-            let mut out = Writer::new(resp3);
-            write(&mut out, &answer);
-            waiter.end();
-            deliver(out);
-        }
-    }));
-    let mut pending = pending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if let Some(answer) = pending.answer.take() {
-        return write(cx.out, &answer);
-    }
-    if cx.session.in_exec {
-        return cx.out.null();
-    }
-    let waiter = Waiter::new(cx.session.id, Box::new(()));
-    pending.waiting = Some((Arc::clone(&waiter), cx.host.deliverer(cx.session)));
-    let block = Block {
-        keys: Vec::new(),
-        wake: Wake::Grown(ValueKind::String),
-        words: None,
-        deadline_ms: (timeout_ms > 0).then(|| cx.keys.now_ms() + timeout_ms),
-        on_timeout: |out| out.null(),
-    };
-    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
+    later::ask(cx, timeout_ms, write, ask);
 }
 
 fn submit(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {

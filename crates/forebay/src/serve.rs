@@ -91,6 +91,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
         sys::daemonize().map_err(|error| format!("daemonize: {}", sys::error_text(&error)))?;
     }
     let set_log_level = log::begin(options)?;
+    catch_crashes(options)?;
     let (pid, threads) = (std::process::id(), options.number(const { index_of("threads") }));
     tracing::info!(
         "Forebay {VERSION}, behaves as Redis {REDIS_VERSION}, {threads} event loops, PID: {pid}"
@@ -145,6 +146,23 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     Ok(())
 }
 
+/// Has the log told of a crash.
+fn catch_crashes(options: &server::options::Options) -> Result<(), String> {
+    let about = format!(
+        "forebay_version:{VERSION}\nredis_version:{REDIS_VERSION}\nos:{} {}\nprocess_id:{}\n\
+         threads:{}\nbuild:{}, {}\n",
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        std::process::id(),
+        options.number(const { index_of("threads") }),
+        if cfg!(debug_assertions) { "debug" } else { "release" },
+        sys::allocator_name(),
+    );
+    let file = options.text(const { index_of("logfile") });
+    let installed = server::crash::install(&file, about);
+    installed.map_err(|error| format!("cannot catch signals: {}", sys::error_text(&error)))
+}
+
 /// Tells the crates that bring families what they need of each other.
 fn plug_in(options: &server::options::Options) {
     let hooks = server::scripting::Hooks {
@@ -155,8 +173,33 @@ fn plug_in(options: &server::options::Options) {
     // A second server in this process has the same ones.
     let _ = server::scripting::HOOKS.set(hooks);
     sql::register();
-    let dir = options.text(const { index_of("dir") });
-    sql::settings::settings().set_folder(std::path::Path::new(&dir));
+    let _ = server::apply::ALSO.set(set_sql);
+    set_sql(options);
+}
+
+/// Carries the options of SQL over.
+fn set_sql(options: &server::options::Options) {
+    let settings = sql::settings::settings();
+    settings.set_folder(std::path::Path::new(&options.text(const { index_of("dir") })));
+    let attach = options.text(const { index_of("sql-attach-dir") });
+    settings.set_attach_folder(&attach);
+    let number = |index| options.number(index).max(0) as u64;
+    settings.set_timeouts_ms(
+        number(const { index_of("sql-timeout-ms") }),
+        number(const { index_of("sql-unit-timeout-ms") }),
+    );
+    settings.set_waits_ms(
+        number(const { index_of("sql-busy-wait-ms") }),
+        number(const { index_of("sql-idle-timeout-ms") }),
+        number(const { index_of("sql-transaction-timeout-ms") }),
+    );
+    settings.set_sessions_max(number(const { index_of("sql-sessions-max") }));
+    settings.set_bounds(
+        number(const { index_of("sql-rows-max") }),
+        number(const { index_of("sql-bytes-max") }),
+        number(const { index_of("sql-live-bytes-max") }),
+    );
+    settings.set_database_bytes_max(number(const { index_of("sql-database-bytes-max") }));
 }
 
 fn script_counts(registry: &commands::registry::Registry) -> server::scripting::Counts {

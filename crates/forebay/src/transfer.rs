@@ -19,7 +19,6 @@ use bench::client::{Client, Protocol, append_command};
 use bench::target::Target;
 use indicatif::{ProgressBar, ProgressStyle};
 use keyspace::value::Value as Data;
-use keyspace::value::ValueRef;
 use persist::rdb::cursor::{Cursor, Scratch};
 use persist::rdb::decode::Limits;
 use persist::rdb::dump;
@@ -120,19 +119,6 @@ struct Filling {
     count: usize,
 }
 
-fn borrow(value: &Data) -> ValueRef<'_> {
-    match value {
-        Data::Number(number) => ValueRef::Number(*number),
-        Data::Bytes(bytes) => ValueRef::Shared(bytes),
-        Data::List(list) => ValueRef::List(list),
-        Data::Set(set) => ValueRef::Set(set),
-        Data::Hash(hash) => ValueRef::Hash(hash),
-        Data::Zset(zset) => ValueRef::Zset(zset),
-        Data::Stream(stream) => ValueRef::Stream(stream),
-        Data::Foreign(value) => ValueRef::Foreign(value),
-    }
-}
-
 impl Sink {
     fn open(text: &str, replace: bool) -> Result<Sink, String> {
         if let Some(client) = connect(text) {
@@ -162,7 +148,7 @@ impl Sink {
                     }
                 };
                 let (at, last_use) = (key.expire_at, key.last_use);
-                let written = writer.entry(key.db, &key.key, borrow(&value), at, last_use);
+                let written = writer.entry(key.db, &key.key, value.as_ref(), at, last_use);
                 written.map_err(|error| error.to_string())
             }
         }
@@ -197,7 +183,7 @@ impl Filling {
         }
         let payload = match key.value {
             Carried::Payload(payload) => payload,
-            Carried::Value(value) => dump::dump(borrow(&value), Compression::Lzf),
+            Carried::Value(value) => dump::dump(value.as_ref(), Compression::Lzf),
         };
         let at = key.expire_at.unwrap_or(0).to_string();
         let mut words = vec![b"RESTORE".as_slice(), &key.key, at.as_bytes(), &payload, b"ABSTTL"];

@@ -75,6 +75,11 @@ async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
+    let is_metrics = route.path == "/metrics";
+    if let Some(tables) = doors.tables.as_ref().filter(|_| is_metrics) {
+        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        return with_type(StatusCode::OK, kind, doors.status.metrics() + &tables.metrics());
+    }
     (route.run)(&*doors.status, request.uri())
 }
 

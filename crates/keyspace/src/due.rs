@@ -5,7 +5,10 @@
 //! table when more than half of it may be such leftovers, so it costs 16 to 32 bytes a key that
 //! expires, however often its time is set.
 //!
-//! **Invariant:** every key with a time to live has an item with exactly that time.
+//! A hash whose fields expire has a heap of the same kind for them, and an item in its shard's.
+//!
+//! **Invariant:** every key with a time to live has an item with exactly that time; every hash with
+//! fields that expire has one that is not later than the first of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,7 +43,7 @@ impl DueKey {
 }
 
 /// The heap of one shard.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Due {
     heap: BinaryHeap<Reverse<DueKey>>,
     /// Keys with a time to live in this shard.

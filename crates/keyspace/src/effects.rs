@@ -80,6 +80,18 @@ pub enum Garbage {
     Table(Table<Entry>),
 }
 
+/// What went without a command.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Database.
+    pub db: usize,
+    /// The key.
+    pub key: Vec<u8>,
+    /// The fields of the hash that expired, where the key itself stays: `HDEL key field ...`. None
+    /// for the key as a whole: `DEL key`.
+    pub fields: Vec<Vec<u8>>,
+}
+
 /// Who frees what takes long to free. Neither does it under the locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freeing {
@@ -104,8 +116,8 @@ pub struct Effects {
     pub garbage: Vec<Garbage>,
     /// What the background thread shall free.
     pub background: Vec<Garbage>,
-    /// A log record of keys that expired or were evicted in passing: `DEL key`.
-    pub expired: Vec<(usize, Vec<u8>)>,
+    /// What expired or was evicted in passing, for the log.
+    pub expired: Vec<Gone>,
 }
 
 impl Effects {

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use crate::access;
 use crate::due::DueKey;
-use crate::effects::{Effects, Event, Freeing, Garbage, class};
+use crate::effects::{Effects, Event, Freeing, Garbage, Gone, class};
 use crate::hasher::hash;
 use crate::keyspace::{Keyspace, ShardData, Tally, add, shard_of, table_hash};
 use crate::random::Random;
@@ -107,7 +107,7 @@ impl<'a> Keys<'a> {
         now_ms: i64,
         random: Random,
     ) -> Keys<'a> {
-        Keys {
+        let mut keys = Keys {
             space,
             held,
             tally,
@@ -118,7 +118,9 @@ impl<'a> Keys<'a> {
             undo: None,
             random: RefCell::new(random),
             touch: true,
-        }
+        };
+        keys.after_locking();
+        keys
     }
 
     /// The whole keyspace, for settings and counts.
@@ -243,7 +245,7 @@ impl<'a> Keys<'a> {
 
     /// Where the entry of `key` is; one past its time is removed instead.
     #[inline]
-    fn locate(&mut self, key: &[u8], hash: u64) -> Option<Place> {
+    pub(crate) fn locate(&mut self, key: &[u8], hash: u64) -> Option<Place> {
         let table = self.held.shard(shard_of(hash)).table(self.db)?;
         let place = table.place(table_hash(hash), |entry| entry.key() == key)?;
         if table.at(place).expire_at().is_some_and(|at| at <= self.due_ms) {
@@ -298,12 +300,16 @@ impl<'a> Keys<'a> {
     /// Sets a key's value, whatever it had. A write: see [`Keys::changed`].
     pub fn set(&mut self, key: &[u8], value: NewValue<'_>, expire: Expire) {
         let hash = hash(key);
+        let fields_expire_at = value.fields_expire_at();
         match self.locate(key, hash) {
             Some(place) => self.overwrite(key, hash, place, value, expire),
             None => {
                 let at = if let Expire::At(at) = expire { Some(at) } else { None };
                 self.insert(key, hash, value, at);
             }
+        }
+        if let Some(at) = fields_expire_at {
+            self.note_fields_due(hash, at);
         }
         self.changed(key);
     }
@@ -419,7 +425,7 @@ impl<'a> Keys<'a> {
         empty
     }
 
-    fn remove_at(&mut self, hash: u64, place: Place) -> Entry {
+    pub(crate) fn remove_at(&mut self, hash: u64, place: Place) -> Entry {
         self.before_change(hash, place);
         let entry = self.held.shard_mut(shard_of(hash)).table_mut(self.db).remove_at(place);
         self.tally.keys(self.db, -1);
@@ -503,13 +509,18 @@ impl<'a> Keys<'a> {
     /// What follows when a key goes without a command: event, log record, watchers.
     fn gone(&mut self, class: u32, event: &'static str, key: &[u8]) {
         self.notify(class, event, key);
-        if self.space.is_logging() {
-            self.effects.expired.push((self.db, key.to_vec()));
-        }
+        self.log_gone(key, Vec::new());
         self.signal(key);
     }
 
-    /// Removes the keys of a held shard that are due, at most `max`; true if more may be due.
+    pub(crate) fn log_gone(&mut self, key: &[u8], fields: Vec<Vec<u8>>) {
+        if self.space.is_logging() {
+            self.effects.expired.push(Gone { db: self.db, key: key.to_vec(), fields });
+        }
+    }
+
+    /// Removes the keys of a held shard that are due, at most `max`, and the fields that are; true
+    /// if more may be due.
     pub fn expire_due(&mut self, shard: usize, max: usize) -> bool {
         let db = self.db;
         let mut left = max;
@@ -528,6 +539,7 @@ impl<'a> Keys<'a> {
         }
         self.db = db;
         self.space.set_next_due_ms(shard, self.held.shard(shard).due.next_ms());
+        self.expire_fields(shard);
         left == 0
     }
 
@@ -546,7 +558,7 @@ impl<'a> Keys<'a> {
 
     /// Keeps an entry that is about to change or go, for whoever wants it as it was.
     #[inline]
-    fn before_change(&mut self, hash: u64, place: Place) {
+    pub(crate) fn before_change(&mut self, hash: u64, place: Place) {
         let data = self.held.shard_mut(shard_of(hash));
         if data.image.is_some() {
             data.hand_over(self.db, place);
@@ -557,6 +569,17 @@ impl<'a> Keys<'a> {
             let entry = table.at(place);
             undo.keep(self.db, entry.key(), Some(&entry));
         }
+    }
+
+    /// Keeps a value that is about to change inside, which the keyspace does not see (a foreign
+    /// one), for whoever takes an image of the keys as they are now.
+    pub fn before_inner_change(&mut self, key: &[u8]) {
+        let hash = hash(key);
+        if self.held.shard(shard_of(hash)).image.is_none() {
+            return;
+        }
+        let Some(place) = self.locate(key, hash) else { return };
+        self.held.shard_mut(shard_of(hash)).hand_over(self.db, place);
     }
 
     /// Tells of a key that was not there.
@@ -703,4 +726,5 @@ pub(crate) fn rebuild_due(data: &mut ShardData) {
         }
     }
     data.due.rebuild(items);
+    crate::fields::rebuild_fields_due(data);
 }

@@ -39,6 +39,8 @@ pub struct ShardData {
     others: Vec<Table<Entry>>,
     /// Which keys expire when.
     pub due: Due,
+    /// Which hashes have fields that expire, and from when on.
+    pub fields_due: Due,
     /// Who waits for which keys to be written.
     pub waiting: Option<Box<Waiting>>,
     /// Who watches which keys.
@@ -90,6 +92,8 @@ pub struct Tally {
     pub hits: AtomicU64,
     pub misses: AtomicU64,
     pub expired: AtomicU64,
+    /// Fields of hashes that expired.
+    pub expired_fields: AtomicU64,
     pub evicted: AtomicU64,
     /// Changes that commands made.
     pub changes: AtomicU64,
@@ -115,6 +119,7 @@ impl Tally {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             expired: AtomicU64::new(0),
+            expired_fields: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             expire_lag_max_ms: AtomicU64::new(0),
@@ -162,6 +167,8 @@ impl Default for DueSeen {
 pub struct Keyspace {
     pub(crate) shards: Shards<ShardData>,
     next_due_ms: Box<[AtomicI64]>,
+    /// The same for fields of hashes.
+    next_fields_due_ms: Box<[AtomicI64]>,
     runners: usize,
     due_version: DueVersion,
     tallies: Box<[Tally]>,
@@ -173,6 +180,8 @@ pub struct Keyspace {
     is_logging: AtomicBool,
     /// No key expires: a log is replayed, which says itself what went when.
     pub keeps_expired: AtomicBool,
+    /// A field of a hash was given a time at some time since the start.
+    pub(crate) has_field_times: AtomicBool,
     pub(crate) image_taken: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
 }
@@ -188,6 +197,7 @@ impl Keyspace {
         Keyspace {
             shards: Shards::default(),
             next_due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+            next_fields_due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
             runners: threads,
             due_version: DueVersion::default(),
             tallies: (0..threads).map(|_| Tally::new(databases)).collect(),
@@ -196,6 +206,7 @@ impl Keyspace {
             settings: Settings::default(),
             is_logging: AtomicBool::new(false),
             keeps_expired: AtomicBool::new(false),
+            has_field_times: AtomicBool::new(false),
             image_taken: AtomicBool::new(false),
             log: OnceLock::new(),
         }
@@ -341,9 +352,17 @@ impl Keyspace {
         self.shards.lock_one(shard)
     }
 
-    /// When the first key of all expires, `i64::MAX` for never; 1024 loads.
+    /// When the first key or field of all expires, `i64::MAX` for never; 2048 loads at most.
     pub fn next_due_ms(&self) -> i64 {
-        self.next_due_ms.iter().map(|at| at.load(Ordering::Relaxed)).min().unwrap_or(i64::MAX)
+        let first = |all: &[AtomicI64]| all.iter().map(|at| at.load(Ordering::Relaxed)).min();
+        let fields = if self.has_field_times() { first(&self.next_fields_due_ms) } else { None };
+        first(&self.next_due_ms).into_iter().chain(fields).min().unwrap_or(i64::MAX)
+    }
+
+    /// Whether a field of a hash may expire.
+    #[inline]
+    pub fn has_field_times(&self) -> bool {
+        self.has_field_times.load(Ordering::Relaxed)
     }
 
     /// The same, by one load as long as nothing has changed since `seen` was filled in.
@@ -362,16 +381,27 @@ impl Keyspace {
         all.filter(|(_, at)| *at != i64::MAX).min_by_key(|(_, at)| *at).map(|(shard, _)| shard)
     }
 
-    /// The shards that have a key due at `now_ms`.
+    /// The shards that have a key or a field due at `now_ms`.
     pub fn due_shards(&self, now_ms: i64) -> impl Iterator<Item = usize> + '_ {
-        let all = self.next_due_ms.iter().enumerate();
-        all.filter(move |(_, at)| at.load(Ordering::Relaxed) <= now_ms).map(|(shard, _)| shard)
+        let is_due = move |at: &AtomicI64| at.load(Ordering::Relaxed) <= now_ms;
+        let all = self.next_due_ms.iter().zip(&self.next_fields_due_ms).enumerate();
+        all.filter(move |(_, (keys, fields))| is_due(keys) || is_due(fields))
+            .map(|(shard, _)| shard)
     }
 
     /// Publishes when a shard's first key expires; its lock is held.
     pub(crate) fn set_next_due_ms(&self, shard: usize, at_ms: i64) {
-        if self.next_due_ms[shard].load(Ordering::Relaxed) != at_ms {
-            self.next_due_ms[shard].store(at_ms, Ordering::Relaxed);
+        self.publish_due(&self.next_due_ms[shard], at_ms);
+    }
+
+    /// Publishes when a shard's first field of a hash expires; its lock is held.
+    pub(crate) fn set_next_fields_due_ms(&self, shard: usize, at_ms: i64) {
+        self.publish_due(&self.next_fields_due_ms[shard], at_ms);
+    }
+
+    fn publish_due(&self, cell: &AtomicI64, at_ms: i64) {
+        if cell.load(Ordering::Relaxed) != at_ms {
+            cell.store(at_ms, Ordering::Relaxed);
             self.due_version.0.fetch_add(1, Ordering::Release);
         }
     }

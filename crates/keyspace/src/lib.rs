@@ -5,6 +5,7 @@ pub mod commit;
 pub mod due;
 pub mod effects;
 pub mod evict;
+mod fields;
 pub mod hasher;
 pub mod image;
 pub mod keys;

@@ -59,6 +59,7 @@ impl Keyspace {
                 data.due.live -= 1;
             }
         }
+        let fields_expire_at = value.fields_expire_at();
         let entry = Entry::new(key, value, expire_at, access);
         data.table_mut(db).insert(table_hash(hash), entry);
         tally.keys(db, 1);
@@ -67,6 +68,9 @@ impl Keyspace {
             data.due.live += 1;
             data.due.push(DueKey::new(at, table_hash(hash), db));
             self.set_next_due_ms(shard, data.due.next_ms());
+        }
+        if let Some(at) = fields_expire_at {
+            self.note_fields_due(data, hash, db, at);
         }
         true
     }

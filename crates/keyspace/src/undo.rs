@@ -153,6 +153,7 @@ impl<'a> Keys<'a> {
         self.held.exchange(&ShardSet::default());
         let widener = wait.then(|| self.space.shards.widener());
         self.held.exchange(set);
+        self.after_locking();
         widener
     }
 }

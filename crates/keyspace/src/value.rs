@@ -64,6 +64,22 @@ pub enum Value {
     Foreign(Foreign),
 }
 
+impl Value {
+    /// The value, to be read.
+    pub fn as_ref(&self) -> ValueRef<'_> {
+        match self {
+            Value::Number(number) => ValueRef::Number(*number),
+            Value::Bytes(bytes) => ValueRef::Shared(bytes),
+            Value::List(list) => ValueRef::List(list),
+            Value::Set(set) => ValueRef::Set(set),
+            Value::Hash(hash) => ValueRef::Hash(hash),
+            Value::Zset(zset) => ValueRef::Zset(zset),
+            Value::Stream(stream) => ValueRef::Stream(stream),
+            Value::Foreign(value) => ValueRef::Foreign(value),
+        }
+    }
+}
+
 /// A key's value, to be read.
 #[derive(Clone, Copy)]
 pub enum ValueRef<'a> {

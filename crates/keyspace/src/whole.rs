@@ -105,6 +105,7 @@ impl Keys<'_> {
             }
             rebuild_due(data);
             self.space.set_next_due_ms(shard, data.due.next_ms());
+            self.space.set_next_fields_due_ms(shard, data.fields_due.next_ms());
         }
         self.tally.keys(db, -(self.space.key_count(db) as i64));
         let (volatile, seconds) = (self.space.volatile_count(db), self.space.expire_seconds(db));
@@ -126,6 +127,7 @@ impl Keys<'_> {
             }
             rebuild_due(data);
             self.space.set_next_due_ms(shard, data.due.next_ms());
+            self.space.set_next_fields_due_ms(shard, data.fields_due.next_ms());
             for db in [one, other] {
                 self.db = db;
                 self.signal_all(shard, [one, other]);

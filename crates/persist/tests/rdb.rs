@@ -136,19 +136,6 @@ fn build(model: &Model, limits: Limits) -> Value {
     }
 }
 
-fn borrow(value: &Value) -> ValueRef<'_> {
-    match value {
-        Value::Number(number) => ValueRef::Number(*number),
-        Value::Bytes(bytes) => ValueRef::Shared(bytes),
-        Value::List(list) => ValueRef::List(list),
-        Value::Set(set) => ValueRef::Set(set),
-        Value::Hash(hash) => ValueRef::Hash(hash),
-        Value::Zset(zset) => ValueRef::Zset(zset),
-        Value::Stream(stream) => ValueRef::Stream(stream),
-        Value::Foreign(value) => ValueRef::Foreign(value),
-    }
-}
-
 fn text(element: Element<'_>) -> String {
     element.to_vec().escape_ascii().to_string()
 }
@@ -214,7 +201,7 @@ fn written(models: &[Model]) -> Vec<u8> {
         let last_use = [Use::Unknown, Use::IdleSeconds(9), Use::Frequency(7)][index % 3];
         let at = (index % 2 == 1).then_some(1_000_000 + index as i64);
         let key = format!("key {index}");
-        writer.entry(index % 4, key.as_bytes(), borrow(&value), at, last_use).expect("a Vec");
+        writer.entry(index % 4, key.as_bytes(), value.as_ref(), at, last_use).expect("a Vec");
     }
     writer.finish().expect("a Vec")
 }
@@ -229,6 +216,7 @@ fn load_into(space: &Keyspace, file: &[u8], checksum: Checksum) -> Result<u64, S
         checksum,
         libraries: &NoLibraries,
         progress: &Progress::default(),
+        key_delay: &|| 0,
     };
     let loaded = load(file, Some(file.len() as u64), &loading);
     loaded.map(|(summary, ..)| summary.keys).map_err(|error| error.to_string())
@@ -253,9 +241,9 @@ proptest! {
     fn payloads_come_back(model in model(), wrote: bool, reads: bool, packs: bool) {
         let compression = if packs { Compression::Lzf } else { Compression::Off };
         let value = build(&model, limits(wrote));
-        let payload = dump(borrow(&value), compression);
+        let payload = dump(value.as_ref(), compression);
         let back = restore(&payload, limits(reads), Checksum::Verify).expect("our own");
-        prop_assert_eq!(describe(borrow(&back)), describe(borrow(&value)));
+        prop_assert_eq!(describe(back.as_ref()), describe(value.as_ref()));
     }
 
     #[test]
@@ -264,16 +252,16 @@ proptest! {
         damage in damage(),
         cut in proptest::option::of(any::<prop::sample::Index>())
     ) {
-        let mut payload = dump(borrow(&build(&model, limits(false))), Compression::Off);
+        let mut payload = dump(build(&model, limits(false)).as_ref(), Compression::Off);
         apply(&damage, &mut payload);
         if let Some(cut) = cut {
             payload.truncate(cut.index(payload.len()));
         }
         if let Ok(back) = restore(&payload, limits(false), Checksum::Ignore) {
             // What was taken is sound: it can be written and read again.
-            let again = dump(borrow(&back), Compression::Off);
+            let again = dump(back.as_ref(), Compression::Off);
             let again = restore(&again, limits(true), Checksum::Verify).expect("our own");
-            prop_assert_eq!(describe(borrow(&again)), describe(borrow(&back)));
+            prop_assert_eq!(describe(again.as_ref()), describe(back.as_ref()));
         }
     }
 
@@ -370,7 +358,7 @@ fn a_reader_finds_what_a_writer_wrote() {
         match item {
             Item::Entry(entry) => {
                 let value = entry.value.expect("not empty");
-                keys.push((entry.db, describe(borrow(&value)), entry.expire_at, entry.last_use));
+                keys.push((entry.db, describe(value.as_ref()), entry.expire_at, entry.last_use));
             }
             Item::Note(_) => notes += 1,
         }

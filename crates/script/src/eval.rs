@@ -170,6 +170,11 @@ pub(crate) fn prepare(run: &mut Run<'_, '_>, flags: Flags, is_ro: bool) -> Resul
             const TEXT: &str = "ERR Can not execute a script with write flag using *_ro command.";
             return Err(Error::text(TEXT));
         }
+        if !flags.has(Flags::NO_WRITES)
+            && let Some(refusal) = run.cx.host.write_refusal()
+        {
+            return Err(refusal.script);
+        }
         if is_short && !flags.has(Flags::ALLOW_OOM) && !flags.has(Flags::NO_WRITES) {
             return Err(Error::text(
                 "OOM allow-oom flag is not set on the script, can not run it when used memory > \
@@ -272,8 +277,7 @@ fn eval_either(
         let limit = cx.host.script_memory_max();
         let job = Job { reference: found.reference, words: args, key_count };
         let out = std::mem::take(engines.spare());
-        let name = std::str::from_utf8(&found.hex).unwrap_or_default();
-        let mut run = Run::new(cx, out, name, args);
+        let mut run = Run::new(cx, out, &found.hex, args);
         let result = prepare(&mut run, found.flags, is_ro)
             .and_then(|()| perform(&mut run, |run| engines.run_script(run, &job, limit)));
         *engines.spare() = run.end();

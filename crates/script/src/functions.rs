@@ -173,7 +173,7 @@ fn call(cx: &mut Context<'_>, args: Args<'_>, is_ro: bool) -> Result<(), Error> 
         let limit = cx.host.script_memory_max();
         let job = Job { reference, words: args, key_count };
         let out = std::mem::take(engines.spare());
-        let mut run = Run::new(cx, out, &callable.name, args);
+        let mut run = Run::new(cx, out, callable.name.as_bytes(), args);
         run.is_eval = false;
         let result = prepare(&mut run, callable.flags, is_ro)
             .and_then(|()| perform(&mut run, |run| engines.run_function(run, &job, limit)));

@@ -42,7 +42,7 @@ pub struct Run<'r, 'c> {
     /// The replies of the script's commands.
     pub out: Writer,
     /// The script's digest or the function's name.
-    pub name: &'r str,
+    pub name: &'r [u8],
     /// The command that runs it.
     pub words: Args<'r>,
     /// Whether it is a script, not a function.
@@ -65,7 +65,7 @@ pub struct Run<'r, 'c> {
 
 impl<'r, 'c> Run<'r, 'c> {
     /// A run that begins; `out` takes the replies of the script's commands.
-    pub fn new(cx: &'r mut Context<'c>, out: Writer, name: &'r str, words: Args<'r>) -> Self {
+    pub fn new(cx: &'r mut Context<'c>, out: Writer, name: &'r [u8], words: Args<'r>) -> Self {
         Run {
             cx,
             out,
@@ -158,6 +158,12 @@ impl<'r, 'c> Run<'r, 'c> {
             const TEXT: &str = "ERR Write commands are not allowed from read-only scripts.";
             return Err(Error::text(TEXT));
         }
+        if flags.has(WRITE)
+            && !self.has_written
+            && let Some(refusal) = self.cx.host.write_refusal()
+        {
+            return Err(refusal.command);
+        }
         if self.is_memory_short && !self.has_written && flags.has(DENY_OOM) {
             return Err(Error::text("OOM command not allowed when used memory > 'maxmemory'."));
         }
@@ -214,7 +220,7 @@ impl<'r, 'c> Run<'r, 'c> {
 
     fn description(&self) -> Script {
         Script {
-            name: self.name.to_string(),
+            name: String::from_utf8_lossy(self.name).into_owned(),
             is_eval: self.is_eval,
             command: self.words.iter().map(<[u8]>::to_vec).collect(),
             started_ms: self.cx.keys.now_ms(),

@@ -12,6 +12,9 @@ use crate::sys;
 /// Files that the server needs for itself: doors, polls, logs.
 pub const OWN_FILES: u64 = 64;
 
+/// Carries over what concerns families of other crates, of which this one does not know.
+pub static ALSO: std::sync::OnceLock<fn(&crate::options::Options)> = std::sync::OnceLock::new();
+
 /// Carries all options over. `Err` names the option that the system refuses, and why; those before
 /// it have been carried over then.
 pub fn apply_all(shared: &Shared) -> Result<(), (&'static str, String)> {
@@ -47,6 +50,7 @@ pub fn apply_all(shared: &Shared) -> Result<(), (&'static str, String)> {
     let bulk = number(const { index_of("proto-max-bulk-len") });
     settings.proto_max_bulk_len.store(bulk, Ordering::Relaxed);
     apply_freeing(shared);
+    crate::crash::set_enabled(options.is_on(const { index_of("crash-log-enabled") }));
     let limits = limits_of(&options.text(const { index_of("client-output-buffer-limit") }));
     shared.set_output_limits(0, limits[0]);
     shared.set_output_limits(1, limits[2]);
@@ -54,6 +58,9 @@ pub fn apply_all(shared: &Shared) -> Result<(), (&'static str, String)> {
         set(&options.text(const { index_of("loglevel") }));
     }
     apply_to_system(shared)?;
+    if let Some(also) = ALSO.get() {
+        also(&shared.options);
+    }
     shared.aof.apply(options);
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use commands::context::{Background, Deliver, Host, Script, Session, Tick};
+use commands::context::{Background, Deliver, Host, Script, Session, Tick, WriteRefusal};
 use commands::engine::Turn;
 use commands::error::Error;
 use commands::registry::Entry;
@@ -191,6 +191,10 @@ impl Host for Worker {
         self.hub.begin(session, entry, args);
     }
 
+    fn failed_waiting(&mut self, entry: &Entry) {
+        self.hub.failed_waiting(entry);
+    }
+
     fn begin_inside(&mut self, session: &Session, entry: &Entry, args: Args<'_>) {
         self.hub.begin_inside(session, entry, args);
     }
@@ -225,6 +229,10 @@ impl Host for Worker {
 
     fn is_memory_short(&mut self) -> bool {
         Host::is_memory_short(&mut self.hub)
+    }
+
+    fn write_refusal(&mut self) -> Option<WriteRefusal> {
+        self.hub.write_refusal()
     }
 
     fn script_ended(&mut self, script: &Script) {

@@ -10,7 +10,7 @@ use commands::command::{
     ADMIN, ALLOW_BUSY, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG,
     SUBSCRIBED, TRANSACTION, WRITE,
 };
-use commands::context::{Background, Deliver, Host, Script, Session};
+use commands::context::{Background, Deliver, Host, Script, Session, WriteRefusal};
 use commands::engine::{BACKGROUND, Turn};
 use commands::error::Error;
 use commands::registry::Entry;
@@ -22,6 +22,7 @@ use resp::{Args, OwnedArgs, Writer};
 
 use crate::client::Client;
 use crate::connection::{Peer, Replies};
+use crate::crash;
 use crate::message::{Message, Pushed};
 use crate::options::{Kind, Options, index_of};
 use crate::pubsub::{Channel, Subscriber};
@@ -33,6 +34,8 @@ use crate::worker::Worker;
 /// Commands slower than this many microseconds are always timed one by one: batches hold only
 /// those that cannot take so long.
 const BATCH_MICROSECONDS: i64 = 1000;
+
+const NO_REPLICAS: Error = Error::text("NOREPLICAS Not enough good replicas to write.");
 
 /// Of a script's commands, one of so many is timed.
 const TIMED_INSIDE: u64 = 16;
@@ -297,8 +300,12 @@ impl Hub {
         Ok(())
     }
 
-    /// Refuses writes while the append-only file cannot be written.
+    /// Refuses writes while the append-only file cannot be written, and where replicas are asked
+    /// for.
     fn check_log(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
+        if self.lacks_replicas() && writes(session, entry) {
+            return Err(NO_REPLICAS);
+        }
         let aof = &self.shared.aof;
         if !aof.log.is_failing() {
             return Ok(());
@@ -310,6 +317,13 @@ impl Hub {
         aof.refused.fetch_add(1, Ordering::Relaxed);
         let text = sys::error_text(&error);
         Err(Error::new(format!("MISCONF Errors writing to the AOF file: {text}")))
+    }
+
+    /// Whether writes want more replicas than there are, which is none.
+    fn lacks_replicas(&self) -> bool {
+        let options = &self.shared.options;
+        options.number(const { index_of("min-replicas-to-write") }) > 0
+            && options.number(const { index_of("min-replicas-max-lag") }) > 0
     }
 
     /// Refuses most commands while a script runs for long. What remains touches no key: it can run
@@ -515,6 +529,32 @@ impl Host for Hub {
         Hub::is_memory_short(self)
     }
 
+    fn write_refusal(&mut self) -> Option<WriteRefusal> {
+        const BLOCKED: &str = "but it's currently unable to persist to disk. Writable scripts are \
+                               blocked. Use 'no-writes' flag for read only scripts.";
+        let shared = &self.shared;
+        if shared.persistence.may_refuse()
+            && let Some(text) = crate::persistence::write_refusal(shared)
+        {
+            let script = format!("MISCONF Redis is configured to save RDB snapshots, {BLOCKED}");
+            return Some(WriteRefusal { command: Error::text(text), script: Error::new(script) });
+        }
+        if shared.aof.log.is_failing()
+            && let Some(error) = shared.aof.log.error()
+        {
+            shared.aof.refused.fetch_add(1, Ordering::Relaxed);
+            let why = sys::error_text(&error);
+            let command = format!("MISCONF Errors writing to the AOF file: {why}");
+            let script = format!(
+                "MISCONF Redis is configured to persist data to AOF, {BLOCKED} AOF error: {why}"
+            );
+            let (command, script) = (Error::new(command), Error::new(script));
+            return Some(WriteRefusal { command, script });
+        }
+        let lacks = self.lacks_replicas();
+        lacks.then_some(WriteRefusal { command: NO_REPLICAS, script: NO_REPLICAS })
+    }
+
     fn script_log(&mut self, level: usize, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
         match level {
@@ -543,7 +583,8 @@ impl Host for Hub {
             && !(0..BATCH_MICROSECONDS).contains(&slow)
             && self.shared.pause.until_ms.load(Ordering::Relaxed) == 0
             && !self.is_memory_short()
-            && !self.shared.aof.log.is_failing();
+            && !self.shared.aof.log.is_failing()
+            && !self.lacks_replicas();
         self.started = Instant::now();
         let peer = self.peer();
         // A client that listens gets its own messages right behind the reply that belongs to them.
@@ -594,6 +635,7 @@ impl Host for Hub {
             }
         }
         self.started = self.ended.take().unwrap_or_else(Instant::now);
+        crash::note(&entry.full_name, args.len(), session.id);
     }
 
     fn failed_waiting(&mut self, entry: &Entry) {
@@ -626,6 +668,7 @@ impl Host for Hub {
     }
 
     fn end(&mut self, _: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
+        crash::forget();
         let now = Instant::now();
         self.ended = self.in_pipeline.then_some(now);
         let nanoseconds = now.saturating_duration_since(self.started).as_nanos() as u64;

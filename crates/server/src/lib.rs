@@ -9,6 +9,7 @@ pub mod client;
 pub mod client_memory;
 pub mod conf_file;
 pub mod connection;
+pub mod crash;
 pub mod families;
 mod held;
 pub mod histogram;

@@ -93,6 +93,12 @@ table! {
         "Records that may wait for the database; beyond, requests are answered 503.";
     "quota-wait-ms": Int(1, 3_600_000), "5000", Start,
         "How long a request waits for a database that does not answer before it is refused.";
+    "quota-writers": Int(1, 256), "4", Start,
+        "Connections that store side by side where each request has its own transaction (sync).";
+    "quota-flush-ms": Int(0, 60_000), "20", Start,
+        "How long the database's transactions wait for more records of the journal.";
+    "quota-kept-days": Int(1, 3650), "32", Start,
+        "Days that answers are kept for requests that come again under an Idempotency-Key.";
     "quota-session-seconds": Int(1, 31_536_000), "1800", Start,
         "Seconds after which an idle session ends.";
     "quota-root-key": Secret, "", Start,
@@ -131,6 +137,8 @@ table! {
     "saga-api-key": Secret, "", Start, "The key that every request has to show, \"\" = none.";
     "saga-branch-hosts": Text, "", Start,
         "Hosts that branches may be called at, \"\" = all but link-local addresses.";
+    "saga-local-steps": Bool, "no", Start,
+        "Whether steps may be commands on the keyspace and statements on the database of sql.";
     "saga-timeout-seconds": Int(1, INT), "35", Start,
         "When a prepared transaction is given up, unless it says otherwise.";
     "saga-retry-seconds": Int(1, INT), "10", Start, "The first wait before another attempt.";
@@ -143,6 +151,27 @@ table! {
     "saga-keep-failed-seconds": Int(0, INT), "2592000", Start, "How long a failed one is kept.";
     "saga-keep-max": Int(0, BIG), "2000000", Start, "Finished transactions that are kept.";
     "saga-keep-bytes": Bytes(0, BIG), "1gb", Start, "Bytes that finished ones may take.";
+}
+"SQL" {
+    "sql-timeout-ms": Int(1, INT), "10000", Always,
+        "How long a SQL command may run on its database's thread, or wait for it.";
+    "sql-unit-timeout-ms": Int(1, INT), "1000", Always,
+        "How long a SQL command may run inside MULTI or a script, which hold keys.";
+    "sql-busy-wait-ms": Int(0, INT), "100", Always,
+        "How long MULTI or a script waits for a database that others use, then: locked.";
+    "sql-idle-timeout-ms": Int(1, INT), "5000", Always,
+        "How long a transaction (SQL.BEGIN) or cursor waits for its client before it is ended.";
+    "sql-transaction-timeout-ms": Int(1, INT), "60000", Always,
+        "How long a transaction may be open.";
+    "sql-sessions-max": Int(0, 10_000), "64", Always, "Transactions and cursors at once.";
+    "sql-rows-max": Int(1, BIG), "10000000", Always, "Rows that a SQL command may answer.";
+    "sql-bytes-max": Bytes(1024, BIG), "512mb", Always, "Bytes that a SQL command may answer.";
+    "sql-database-bytes-max": Bytes(0, BIG), "0", Always,
+        "Bytes that each SQL database may have, 0 = any: SQLITE_FULL beyond.";
+    "sql-live-bytes-max": Bytes(1024, BIG), "256mb", Always,
+        "Bytes of live keys that a SQL statement may read.";
+    "sql-attach-dir": Text, "", Always,
+        "The folder that SQL.ATTACH and SQL.LOAD may read files from, below dir; \"\" = dir.";
 }
 "The process" {
     "threads": Int(1, 256), "1", Start, "Event loops; unless set, as many as there are cores.";
@@ -179,7 +208,8 @@ table! {
     "jemalloc-bg-thread": Bool, "yes", NoEffect,
         "Whether the allocator cleans up in the background.";
     "ignore-warnings": Text, "", NoEffect, "Warnings not to be given at start.";
-    "crash-log-enabled": Bool, "yes", NoEffect, "Whether a crash is logged.";
+    "crash-log-enabled": Bool, "yes", Always,
+        "Whether a crash is logged, with a trace of the stack.";
     "use-exit-on-panic": Bool, "no", NoEffect, "Whether a failed assertion exits instead.";
     "crash-memcheck-enabled": Bool, "yes", NoEffect, "Whether memory is tested after a crash.";
     "locale-collate": Text, "", NoEffect, "Locale of comparisons; always by bytes.";
@@ -327,7 +357,7 @@ table! {
     "rdb-del-sync-files": Bool, "no", NoEffect, "Whether snapshots made for replicas are removed.";
     "rdb-save-incremental-fsync": Bool, "yes", Always, "Whether saving makes it safe bit by bit.";
     "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
-    "key-load-delay": Int(i32::MIN as i64, INT), "0", NoEffect, "A delay for tests.";
+    "key-load-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect,
         "Bytes loaded between two looks at clients.";
     "stop-writes-on-bgsave-error": Bool, "yes", Always,
@@ -364,10 +394,10 @@ table! {
     "repl-backlog-size": Bytes(1, BIG), "1mb", NoEffect, "Bytes kept for replicas that come back.";
     "repl-backlog-ttl": Int(0, BIG), "3600", NoEffect,
         "Seconds that they are kept without any replica.";
-    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", NoEffect,
+    "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT), "0", Always,
         "Replicas without which writes are refused.";
-    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", NoEffect,
-        "Seconds that such a replica may lag.";
+    "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT), "10", Always,
+        "Seconds that such a replica may lag, 0 = they are not asked for.";
     "propagation-error-behavior": Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore",
         NoEffect,
         "What happens when a replica cannot follow.";

@@ -4,6 +4,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::crash::SignalStack;
+
 /// A thread's two allocation counters, kept by the allocator, read by everybody.
 struct Counters {
     allocated: *const AtomicU64,
@@ -18,8 +20,9 @@ static THREADS: Mutex<Vec<Counters>> = Mutex::new(Vec::new());
 /// Bytes in use that no registered thread counts, set by [`calibrate`].
 static REST: AtomicU64 = AtomicU64::new(0);
 
-/// Keeps a thread's allocations in [`used_memory`]; to be dropped by that thread, at its end.
-pub struct Registered(*const AtomicU64);
+/// Keeps a thread's allocations in [`used_memory`], and a stack for reports of a crash; to be
+/// dropped by that thread, at its end.
+pub struct Registered(*const AtomicU64, #[allow(dead_code)] Option<SignalStack>);
 
 impl Drop for Registered {
     fn drop(&mut self) {
@@ -42,7 +45,7 @@ pub fn register_thread() -> Option<Registered> {
         Some(Counters { allocated: pointer(allocated), deallocated: pointer(deallocated) })
     };
     let counters = read()?;
-    let registered = Registered(counters.allocated);
+    let registered = Registered(counters.allocated, SignalStack::set_up());
     THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(counters);
     Some(registered)
 }

@@ -251,7 +251,7 @@ pub trait Database: Send {
     /// a snapshot if nothing is written, else that with the writes before them.
     fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
         let _ = steps;
-        Err(DatabaseError::Refused("reads within a transaction are not there yet".into()))
+        Err(DatabaseError::Refused("not on this database yet".into()))
     }
 
     /// A number that is another one when somebody else may have committed since it was asked last,
@@ -259,7 +259,35 @@ pub trait Database: Send {
     fn foreign_mark(&mut self) -> Result<Option<i64>, DatabaseError> {
         Ok(None)
     }
+
+    /// Runs a transaction whose statements depend on each other's answers: kept (durably) if
+    /// `inside` says so, else undone.
+    fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
+        let _ = inside;
+        Err(DatabaseError::Refused("not on this database yet".into()))
+    }
 }
+
+/// What a statement within a transaction came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ran {
+    /// Rows that it changed.
+    pub changed: u64,
+    /// Rows that it answered.
+    pub rows: Vec<Row>,
+}
+
+/// A transaction that is under way.
+pub trait Within {
+    /// Its SQL.
+    fn dialect(&self) -> Dialect;
+
+    /// Runs a statement.
+    fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError>;
+}
+
+/// What happens within a transaction; whether it is to be kept.
+pub type Inside<'a> = &'a mut dyn FnMut(&mut dyn Within) -> Result<bool, DatabaseError>;
 
 /// Where connections come from.
 pub trait Connect: Send + Sync {

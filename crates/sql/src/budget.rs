@@ -22,6 +22,8 @@ pub enum Stopped {
     Time,
     /// Somebody asked for it.
     Cancelled,
+    /// Somebody needs the connection for a moment: it may begin again after.
+    Yielded,
 }
 
 /// See the module. Set by who runs, read as it runs, cancelled by anybody.
@@ -31,6 +33,10 @@ pub struct Budget {
     /// Milliseconds since `base`; `u64::MAX` for never.
     deadline_ms: AtomicU64,
     is_cancelled: AtomicBool,
+    /// Those who wait for the connection while they hold keys, to read an image.
+    urgent: AtomicI64,
+    /// What runs can be undone and begin again.
+    may_yield: AtomicBool,
     stopped: AtomicU64,
 }
 
@@ -41,6 +47,8 @@ impl Default for Budget {
             ticks: AtomicI64::new(i64::MAX),
             deadline_ms: AtomicU64::new(u64::MAX),
             is_cancelled: AtomicBool::new(false),
+            urgent: AtomicI64::new(0),
+            may_yield: AtomicBool::new(false),
             stopped: AtomicU64::new(0),
         }
     }
@@ -54,6 +62,22 @@ impl Budget {
         self.deadline_ms.store(deadline, Ordering::Relaxed);
         self.stopped.store(0, Ordering::Relaxed);
         self.is_cancelled.store(false, Ordering::Relaxed);
+        self.may_yield.store(false, Ordering::Relaxed);
+    }
+
+    /// Says that what runs now can be undone and begin again, when somebody is in a hurry.
+    pub fn allow_yield(&self) {
+        self.may_yield.store(true, Ordering::Relaxed);
+    }
+
+    /// Adds to those who are in a hurry.
+    pub fn add_urgent(&self, more: i64) {
+        self.urgent.fetch_add(more, Ordering::AcqRel);
+    }
+
+    /// Whether anybody is in a hurry.
+    pub fn is_urgent(&self) -> bool {
+        self.urgent.load(Ordering::Acquire) > 0
     }
 
     /// Stops what runs now.
@@ -69,6 +93,8 @@ impl Budget {
             Stopped::Steps
         } else if self.is_cancelled.load(Ordering::Relaxed) {
             Stopped::Cancelled
+        } else if self.may_yield.load(Ordering::Relaxed) && self.is_urgent() {
+            Stopped::Yielded
         } else {
             let deadline = self.deadline_ms.load(Ordering::Relaxed);
             if deadline == u64::MAX || (self.base.elapsed().as_millis() as u64) < deadline {
@@ -87,7 +113,8 @@ impl Budget {
 
     /// Why it was stopped, if it was.
     pub fn stopped(&self) -> Stopped {
-        let all = [Stopped::No, Stopped::Steps, Stopped::Time, Stopped::Cancelled];
+        let all =
+            [Stopped::No, Stopped::Steps, Stopped::Time, Stopped::Cancelled, Stopped::Yielded];
         all[self.stopped.load(Ordering::Relaxed) as usize]
     }
 

@@ -43,6 +43,8 @@ pub struct Part {
     pub runs: u64,
     /// It may walk a whole table within one step of SQLite's machine.
     pub may_walk: bool,
+    /// It looks at an attached file.
+    pub reads_files: bool,
 }
 
 /// The statements of one text.
@@ -74,6 +76,8 @@ pub struct Connection {
     bytes: usize,
     pub(crate) has_short_values: bool,
     pub(crate) on_file: bool,
+    /// The size that the database may have, in bytes; 0 for any.
+    pub(crate) bytes_max: u64,
     begin: Statement,
     commit: Statement,
     rollback: Statement,
@@ -95,6 +99,7 @@ fn open(path: Option<&Path>) -> Result<rusqlite::Connection, SqlError> {
     clock::register().map_err(|error| SqlError::general(&error))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let path = path.unwrap_or(Path::new(":memory:"));
@@ -117,8 +122,20 @@ impl Connection {
     /// # Errors
     /// SQLite's.
     pub fn open(path: Option<&Path>) -> Result<Connection, SqlError> {
+        Connection::open_with(path, SETTINGS)
+    }
+
+    /// The same, for reading only.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn open_to_read(path: Option<&Path>) -> Result<Connection, SqlError> {
+        Connection::open_with(path, &format!("{SETTINGS} PRAGMA query_only=ON;"))
+    }
+
+    fn open_with(path: Option<&Path>, settings: &str) -> Result<Connection, SqlError> {
         let mut connection = open(path)?;
-        connection.execute_batch(SETTINGS)?;
+        connection.execute_batch(settings)?;
         connection.execute_batch(if path.is_some() { ON_FILE } else { IN_MEMORY })?;
         let budget = Arc::new(Budget::default());
         budget.watch(&mut connection)?;
@@ -139,6 +156,7 @@ impl Connection {
             bytes: 0,
             has_short_values: false,
             on_file: path.is_some(),
+            bytes_max: 0,
             begin: own("BEGIN IMMEDIATE")?,
             commit: own("COMMIT")?,
             rollback: own("ROLLBACK")?,
@@ -251,7 +269,9 @@ pub(crate) fn prepare(
     text: &[u8],
     keep: bool,
 ) -> Result<(Option<Part>, usize), SqlError> {
+    guard::forget_files();
     let (statement, used) = Statement::prepare(handle, text, keep)?;
+    let reads_files = guard::saw_files();
     let Some(statement) = statement else { return Ok((None, used)) };
     let own = &text[..used];
     let verb = lexer::verb(own);
@@ -261,7 +281,7 @@ pub(crate) fn prepare(
         Verb::Change => false,
         _ => true,
     };
-    Ok((Some(Part { statement, verb, is_long: false, runs: 0, may_walk }), used))
+    Ok((Some(Part { statement, verb, is_long: false, runs: 0, may_walk, reads_files }), used))
 }
 
 /// Prepares all statements of a text.

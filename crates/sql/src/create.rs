@@ -10,15 +10,15 @@ use keyspace::effects::class;
 use keyspace::value::ValueRef;
 use resp::{Args, OwnedArgs, Writer};
 
-use crate::database::{Database, Held};
+use crate::database::{Database, Held, Lease};
 use crate::error::SqlError;
 use crate::perform::{perform, well};
-use crate::plan::{Dialect, Row};
+use crate::plan::{Action, Dialect, Row};
 use crate::run::Place;
 use crate::serve::{error_of, find, put};
 use crate::settings::settings;
 use crate::statistics::{self, Count};
-use crate::{frozen, image};
+use crate::{frozen, image, transaction};
 
 /// Opens a database and puts it at a key.
 fn create(cx: &mut Context<'_>, key: &[u8], path: &[u8], dialect: Dialect) -> Result<(), Error> {
@@ -148,6 +148,8 @@ pub fn apply(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if is(args.word(5), "SQL.RESTORE") {
         let file = args.get(6).ok_or(Error::SYNTAX)?;
         image::restore(&mut lease, file).map_err(|e| error_of(e.into(), Dialect::Native))?;
+    } else if is(args.word(5), transaction::UNIT) {
+        apply_unit(cx, &mut lease, args.from(6))?;
     } else {
         apply_command(cx, &mut lease, args.from(5), now_ms, seed)?;
     }
@@ -162,9 +164,23 @@ pub fn apply(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Does again what a whole transaction did, or nothing.
+fn apply_unit(cx: &Context<'_>, lease: &mut Lease, words: Args<'_>) -> Result<(), Error> {
+    let native = |error: SqlError| error_of(error.into(), Dialect::Native);
+    let commands = transaction::unit_commands(words)?;
+    lease.begin_group().map_err(native)?;
+    for (now_ms, seed, words) in commands {
+        if let Err(error) = apply_command(cx, lease, words.args(), now_ms, seed) {
+            lease.rollback_group();
+            return Err(error);
+        }
+    }
+    lease.commit_group().map_err(native)
+}
+
 fn apply_command(
     cx: &Context<'_>,
-    lease: &mut crate::database::Lease,
+    lease: &mut Lease,
     words: Args<'_>,
     now_ms: i64,
     seed: u64,
@@ -177,5 +193,9 @@ fn apply_command(
     frozen::begin(now_ms, (seed != 0).then_some(seed));
     let place = Place::Thread(u64::MAX / 4);
     let done = perform(lease, &plan, None, &mut Writer::new(false), place);
+    if done.is_err() && matches!(plan.action, Action::Attach { .. } | Action::Detach { .. }) {
+        // The file may have gone since.
+        return Ok(());
+    }
     done.map(drop).map_err(|failure| error_of(failure, Dialect::Native))
 }

@@ -6,7 +6,9 @@
 //!                            --busy, long, on file--> queue --> the database's thread: Lease,
 //!                                 runs, leaves its records in `unlogged`, ends the lease, takes
 //!                                 the key's lock, logs
-//! MULTI, Lua, key locked     --wait--> Lease until the end of the transaction
+//! MULTI, Lua, key locked     --wait a little--> Lease until the end of the transaction
+//! SQL.BEGIN                  --> Lease that reserves: other commands wait until it is dropped
+//! image, key locked          --> whoever has the lease for long undoes, lends it, does it again
 //! ```
 //!
 //! **Invariant:** who holds a lease never waits for a key's lock; so who holds keys' locks may wait
@@ -19,6 +21,8 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use keyspace::types::foreign::{Foreign, ForeignValue};
 
@@ -38,7 +42,7 @@ pub type Record = Vec<Vec<u8>>;
 pub struct Database {
     /// Its file, if it has one.
     pub path: Option<PathBuf>,
-    slot: Mutex<Option<Box<Connection>>>,
+    slot: Mutex<Slot>,
     free: Condvar,
     /// How long what runs now may run.
     pub budget: Arc<Budget>,
@@ -53,6 +57,29 @@ pub struct Database {
     /// The number of the last record.
     pub(crate) sequence: AtomicU64,
     bytes: AtomicUsize,
+}
+
+/// Where the writing connection lies while nobody uses it.
+#[derive(Default)]
+struct Slot {
+    connection: Option<Box<Connection>>,
+    /// The thread that took it last.
+    holder: Option<ThreadId>,
+    /// A client's transaction is open: the connection is for it, and for images.
+    is_reserved: bool,
+    /// Wakes the transaction's thread so that it makes way.
+    make_way: Option<Box<dyn Fn() + Send>>,
+}
+
+/// What a lease is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// A command.
+    Command,
+    /// The open transaction itself, which made way.
+    Transaction,
+    /// An image: who runs for long makes way.
+    Image,
 }
 
 /// What waits for a database's thread.
@@ -80,7 +107,7 @@ impl Database {
         let bytes = connection.handle.memory();
         Ok(Arc::new(Database {
             path: path.map(Path::to_path_buf),
-            slot: Mutex::new(Some(Box::new(connection))),
+            slot: Mutex::new(Slot { connection: Some(Box::new(connection)), ..Slot::default() }),
             free: Condvar::new(),
             budget,
             queue: Mutex::default(),
@@ -98,24 +125,78 @@ impl Database {
         if self.queued.load(Ordering::Acquire) > 0 {
             return None;
         }
-        let connection = lock(&self.slot).take()?;
-        Some(Lease { database: Arc::clone(self), connection: Some(connection) })
+        self.take(&mut lock(&self.slot), Want::Command)
+    }
+
+    fn take(self: &Arc<Self>, slot: &mut Slot, want: Want) -> Option<Lease> {
+        let waits = match want {
+            Want::Command => slot.is_reserved || self.budget.is_urgent(),
+            Want::Transaction => self.budget.is_urgent(),
+            Want::Image => false,
+        };
+        let connection = if waits { None } else { slot.connection.take() }?;
+        slot.holder = Some(thread::current().id());
+        Some(Lease { database: Arc::clone(self), connection: Some(connection), reserves: false })
+    }
+
+    fn wait(self: &Arc<Self>, want: Want, until: Option<Instant>) -> Option<Lease> {
+        let mut slot = lock(&self.slot);
+        loop {
+            if let Some(lease) = self.take(&mut slot, want) {
+                return Some(lease);
+            }
+            slot = match until {
+                None => self.free.wait(slot).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                Some(until) => {
+                    let left = until.checked_duration_since(Instant::now())?;
+                    let waited = self.free.wait_timeout(slot, left);
+                    waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                }
+            };
+        }
     }
 
     /// The writing connection, as soon as nobody uses it.
     pub fn lease(self: &Arc<Self>) -> Lease {
-        let mut slot = lock(&self.slot);
-        loop {
-            if let Some(connection) = slot.take() {
-                return Lease { database: Arc::clone(self), connection: Some(connection) };
-            }
-            slot = self.free.wait(slot).unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.wait(Want::Command, None).expect("there is no end to the wait")
+    }
+
+    /// The same, unless it takes longer than so many milliseconds.
+    pub fn lease_within(self: &Arc<Self>, ms: u64) -> Option<Lease> {
+        self.wait(Want::Command, Some(Instant::now() + Duration::from_millis(ms)))
+    }
+
+    /// The writing connection with nothing but what was committed in it, for an image: whoever uses
+    /// it for long makes way, and does again afterwards what it did. `None` inside a transaction
+    /// with keys that has changed the database: it holds the connection itself.
+    pub fn urgent_lease(self: &Arc<Self>) -> Option<Lease> {
+        let slot = lock(&self.slot);
+        if slot.connection.is_none() && slot.holder == Some(thread::current().id()) {
+            return None;
         }
+        self.budget.add_urgent(1);
+        if let Some(make_way) = &slot.make_way {
+            make_way();
+        }
+        drop(slot);
+        let lease = self.wait(Want::Image, None);
+        self.budget.add_urgent(-1);
+        lease
+    }
+
+    /// Whether the open transaction of a client keeps others from the writing connection.
+    pub fn is_reserved(&self) -> bool {
+        lock(&self.slot).is_reserved
+    }
+
+    /// Whether its key has let go of it.
+    pub fn is_gone(&self) -> bool {
+        lock(&self.queue).is_closed
     }
 
     /// Whether somebody uses the writing connection.
     pub fn is_busy(&self) -> bool {
-        lock(&self.slot).is_none()
+        lock(&self.slot).connection.is_none()
     }
 
     /// Whether it is kept in a file.
@@ -145,6 +226,8 @@ pub struct Lease {
     /// Whose it is.
     pub database: Arc<Database>,
     connection: Option<Box<Connection>>,
+    /// It is a transaction's: others wait until it is dropped.
+    reserves: bool,
 }
 
 impl Deref for Lease {
@@ -169,13 +252,34 @@ impl Lease {
             connection.rollback_group();
         }
         self.database.bytes.store(connection.bytes(), Ordering::Relaxed);
-        *lock(&self.database.slot) = Some(connection);
-        self.database.free.notify_one();
+        lock(&self.database.slot).connection = Some(connection);
+        self.database.free.notify_all();
+    }
+
+    /// Keeps the connection for a client's transaction until the lease is dropped. `make_way` is
+    /// called when somebody needs an image meanwhile; [`Lease::make_way`] has to follow.
+    pub(crate) fn reserve(&mut self, make_way: Box<dyn Fn() + Send>) {
+        let mut slot = lock(&self.database.slot);
+        (slot.is_reserved, slot.make_way) = (true, Some(make_way));
+        self.reserves = true;
+    }
+
+    /// Undoes what is not committed, lets those take an image who wait for one, and comes back.
+    /// Nobody else has written meanwhile if the lease reserves.
+    pub(crate) fn make_way(&mut self) {
+        self.end();
+        let want = if self.reserves { Want::Transaction } else { Want::Command };
+        let back = self.database.wait(want, None);
+        self.connection = back.and_then(|mut lease| lease.connection.take());
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if self.reserves {
+            let mut slot = lock(&self.database.slot);
+            (slot.is_reserved, slot.make_way) = (false, None);
+        }
         self.end();
     }
 }
@@ -208,7 +312,8 @@ impl ForeignValue for Held {
     }
 
     fn image(&self) -> Result<Vec<u8>, String> {
-        let mut lease = self.0.lease();
+        let lease = self.0.urgent_lease();
+        let mut lease = lease.ok_or("a transaction that is not committed has the database")?;
         image::write(&self.0, &mut lease).map_err(|error| error.message)
     }
 

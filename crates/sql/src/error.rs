@@ -57,6 +57,10 @@ pub enum Failure {
     TooLong,
     /// It reads keys that must be copied first; see [`crate::live`].
     NeedsKeys,
+    /// Others use the database for too long.
+    Busy,
+    /// Somebody needs the connection for a moment: it was undone and is to be run again.
+    Yielded,
     /// The transaction that it shared with others is gone, and with it what they did.
     GroupLost,
 }

@@ -1,5 +1,7 @@
 //! What SQL may not do here: reach other files, change how the database is kept, load code.
 
+use std::cell::Cell;
+
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 
@@ -28,7 +30,6 @@ const PRAGMAS: &[&str] = &[
     "index_list",
     "index_xinfo",
     "integrity_check",
-    "max_page_count",
     "module_list",
     "optimize",
     "page_count",
@@ -50,6 +51,7 @@ const PRAGMAS_TO_READ: &[&str] = &[
     "encoding",
     "journal_mode",
     "locking_mode",
+    "max_page_count",
     "mmap_size",
     "page_size",
     "query_only",
@@ -65,11 +67,14 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 /// The longest value or row, in bytes.
 pub const VALUE_BYTES_MAX: usize = 512 << 20;
 
+/// Files that may be attached to a database, and one that VACUUM needs.
+pub const ATTACHED_MAX: i32 = 10;
+
 /// The columns, parameters and depths that a statement may have.
 const LIMITS: &[(Limit, i32)] = &[
     (Limit::SQLITE_LIMIT_SQL_LENGTH, TEXT_BYTES_MAX as i32),
     (Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX as i32),
-    (Limit::SQLITE_LIMIT_ATTACHED, 1),
+    (Limit::SQLITE_LIMIT_ATTACHED, ATTACHED_MAX),
     (Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 10_000),
     (Limit::SQLITE_LIMIT_TRIGGER_DEPTH, 100),
     (Limit::SQLITE_LIMIT_EXPR_DEPTH, 500),
@@ -82,7 +87,36 @@ fn may_pragma(name: &str, value: Option<&str>) -> bool {
     is_in(PRAGMAS) || value.is_none() && is_in(PRAGMAS_TO_READ)
 }
 
+thread_local! {
+    static SAW_FILES: Cell<bool> = const { Cell::new(false) };
+    static IS_OWNER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something on a connection that SQL may not: the server's own statements.
+pub fn as_owner<T>(run: impl FnOnce() -> T) -> T {
+    let was = IS_OWNER.replace(true);
+    let result = run();
+    IS_OWNER.set(was);
+    result
+}
+
+/// Forgets whether an attached file was seen.
+pub fn forget_files() {
+    SAW_FILES.set(false);
+}
+
+/// Whether what was prepared since looks at an attached file.
+pub fn saw_files() -> bool {
+    SAW_FILES.get()
+}
+
 fn judge(context: AuthContext<'_>) -> Authorization {
+    if IS_OWNER.get() {
+        return Authorization::Allow;
+    }
+    if context.database_name.is_some_and(|name| !["main", "temp"].contains(&name)) {
+        SAW_FILES.set(true);
+    }
     match context.action {
         // VACUUM attaches a nameless file of its own.
         AuthAction::Attach { filename } if !filename.is_empty() => Authorization::Deny,

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use crate::connection::{Connection, Named, script_of};
 use crate::database::Database;
 use crate::error::SqlError;
+use crate::settings::settings;
 
 const MAGIC: &[u8; 6] = b"FBSQL1";
 
@@ -41,11 +42,15 @@ pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), S
             )?;
         }
     }
-    read_statements(connection)
+    read_statements(connection)?;
+    crate::files::attach_again(connection)
 }
 
 /// Reads the named statements.
-fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
     let handle = connection.handle.share();
     let mut query = handle
         .connection()
@@ -121,7 +126,7 @@ pub fn write(database: &Database, connection: &mut Connection) -> Result<Vec<u8>
     let mut bytes = MAGIC.to_vec();
     let sequence = database.sequence.load(Ordering::Acquire);
     bytes.extend_from_slice(&sequence.to_le_bytes());
-    let path = database.path.as_deref().unwrap_or(Path::new("")).to_string_lossy();
+    let path = database.path.as_deref().map(|path| settings().name_of(path)).unwrap_or_default();
     bytes.extend_from_slice(&(path.len() as u32).to_le_bytes());
     bytes.extend_from_slice(path.as_bytes());
     if database.path.is_none() {
@@ -156,7 +161,9 @@ pub fn read(image: &[u8]) -> Result<Arc<Database>, String> {
     if found.path.is_empty() {
         return read_into_memory(image);
     }
-    Database::open(Some(Path::new(found.path))).map_err(|error| error.message)
+    // The image may come from a client: RESTORE.
+    let path = settings().file(found.path.as_bytes())?;
+    Database::open(path.as_deref()).map_err(|error| error.message)
 }
 
 /// The database that an image is of, in memory.
@@ -186,4 +193,21 @@ pub fn restore(connection: &mut Connection, file: &[u8]) -> Result<(), SqlError>
     connection.handle.copy_from(&source)?;
     let path = None;
     prepare(connection, path)
+}
+
+/// Makes a connection's database a copy of another, which was not made here: what it says of its
+/// own path and records is not ours.
+///
+/// # Errors
+/// SQLite's.
+pub fn restore_from(
+    connection: &mut Connection,
+    source: &rusqlite::Connection,
+) -> Result<(), SqlError> {
+    connection.forget();
+    connection.handle.copy_from(source)?;
+    prepare(connection, None)?;
+    let forget = "DELETE FROM RediSQLMetadata WHERE data_type NOT IN ('statement')";
+    connection.handle.connection().execute(forget, [])?;
+    Ok(())
 }

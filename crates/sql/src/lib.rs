@@ -4,6 +4,7 @@
 //!  table      names -> rows                 serve    one command: here, queued, in a transaction
 //!  v1 v2      words -> plan                 queue    a database's own thread
 //!  perform    plan -> SQL, statements       database the value: a connection lent out
+//!  transaction, cursor: what stays between   snapshot to be read beside the writer
 //!  run        SQL on a connection           image    a database as bytes
 //!  connection statements kept, guard        raw      SQLite itself
 //! ```
@@ -11,8 +12,10 @@
 pub mod budget;
 pub mod connection;
 pub mod create;
+pub mod cursor;
 pub mod database;
 pub mod error;
+pub mod files;
 pub mod frozen;
 pub mod guard;
 pub mod image;
@@ -27,8 +30,10 @@ pub mod reply;
 pub mod run;
 pub mod serve;
 pub mod settings;
+pub mod snapshot;
 pub mod statistics;
 pub mod table;
+pub mod transaction;
 pub mod v1;
 pub mod v2;
 

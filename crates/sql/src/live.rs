@@ -7,7 +7,7 @@
 //! ```
 //!
 //! **Invariant:** all that one statement sees of the keys is from one instant.
-//! **Bound:** a copy has at most [`BYTES_MAX`] bytes; what is larger is refused.
+//! **Bound:** a copy has at most `sql-live-bytes-max` bytes; what is larger is refused.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,6 +15,8 @@ use std::rc::Rc;
 use keyspace::keys::Keys;
 use keyspace::types::stream::StreamId;
 use keyspace::value::{Kind, ValueRef};
+
+use crate::settings::settings;
 
 /// What the keys of a table hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +76,6 @@ pub enum Copied {
 /// Rows of a table, sorted by key, which is their first column.
 pub type Rows = Rc<Vec<Vec<Copied>>>;
 
-/// The longest copy, in bytes.
-pub const BYTES_MAX: usize = 256 << 20;
-
 thread_local! {
     static COPIES: RefCell<Vec<(Want, Rows)>> = const { RefCell::new(Vec::new()) };
     static WRITES: Cell<bool> = const { Cell::new(false) };
@@ -129,17 +128,20 @@ pub fn copy(keys: &Keys<'_>) -> Result<(), String> {
     let mut all: Vec<(Want, Vec<Vec<Copied>>)> =
         wants.into_iter().map(|want| (want, Vec::new())).collect();
     let (mut bytes, now_ms) = (0, keys.now_ms());
+    let bytes_max = settings().live_bytes_max();
     keys.for_each(|entry| {
         for (want, rows) in &mut all {
-            if bytes <= BYTES_MAX && entry.key().starts_with(&want.prefix) {
+            if bytes <= bytes_max && entry.key().starts_with(&want.prefix) {
                 let kind = entry.kind();
                 let ttl = entry.expire_at().map(|at| at - now_ms);
                 add(want, entry.key(), kind, ttl, entry.value(), rows, &mut bytes);
             }
         }
     });
-    if bytes > BYTES_MAX {
-        return Err("ERR the keys that the statement reads take too much memory".to_string());
+    if bytes > bytes_max {
+        const TEXT: &str =
+            "ERR the keys that the statement reads take too much memory (sql-live-bytes-max)";
+        return Err(TEXT.to_string());
     }
     let sorted = all.into_iter().map(|(want, mut rows)| {
         rows.sort_by(|one, other| key_of(one).cmp(key_of(other)));

@@ -88,7 +88,11 @@ fn exec(args: Args<'_>) -> Result<Plan<'_>, Error> {
     run(args, false, Source::Text(utf8(args.word(2))?))
 }
 
-fn query(args: Args<'_>) -> Result<Plan<'_>, Error> {
+/// Reads SQL.QUERY, and SQL.CURSOR, which is told the same.
+///
+/// # Errors
+/// If the words make no sense.
+pub fn read_query(args: Args<'_>) -> Result<Plan<'_>, Error> {
     run(args, true, Source::Text(utf8(args.word(2))?))
 }
 
@@ -133,6 +137,18 @@ fn save(args: Args<'_>) -> Result<Plan<'_>, Error> {
     Ok(plan(args.word(1), Action::Save { path: args.word(2) }))
 }
 
+fn load(args: Args<'_>) -> Result<Plan<'_>, Error> {
+    Ok(plan(args.word(1), Action::Load { path: args.word(2) }))
+}
+
+fn attach(args: Args<'_>) -> Result<Plan<'_>, Error> {
+    Ok(plan(args.word(1), Action::Attach { path: args.word(2), name: args.word(3) }))
+}
+
+fn detach(args: Args<'_>) -> Result<Plan<'_>, Error> {
+    Ok(plan(args.word(1), Action::Detach { name: args.word(2) }))
+}
+
 /// SQL.CANCEL: stops what runs on the database now; it need not wait for it.
 pub fn cancel(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let database = find(cx, args.word(1), Dialect::Native)?;
@@ -147,7 +163,7 @@ pub fn cancel(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 /// How EXEC is read.
 pub static EXEC: Row = Row { parse: exec };
 /// How QUERY is read.
-pub static QUERY: Row = Row { parse: query };
+pub static QUERY: Row = Row { parse: read_query };
 /// How CALL is read.
 pub static CALL: Row = Row { parse: call };
 /// How BATCH is read.
@@ -158,3 +174,9 @@ pub static EXPLAIN: Row = Row { parse: explain };
 pub static STATS: Row = Row { parse: stats };
 /// How SAVE is read.
 pub static SAVE: Row = Row { parse: save };
+/// How LOAD is read.
+pub static LOAD: Row = Row { parse: load };
+/// How ATTACH is read.
+pub static ATTACH: Row = Row { parse: attach };
+/// How DETACH is read.
+pub static DETACH: Row = Row { parse: detach };

@@ -4,9 +4,10 @@ use resp::Writer;
 
 use crate::connection::{Connection, Named, script_of};
 use crate::error::Failure;
+use crate::files;
 use crate::image;
 use crate::plan::{Action, Dialect, Plan, Rule};
-use crate::reply::{Answer, Bounds, Fields, Shape};
+use crate::reply::{Answer, Fields, Shape};
 use crate::run::{Place, Request, Source, Values};
 use crate::settings::settings;
 
@@ -15,12 +16,11 @@ use crate::settings::settings;
 pub struct Outcome {
     /// Something was changed: it belongs into the log.
     pub wrote: bool,
+    /// All of the database, if it became another.
+    pub image: Option<Vec<u8>>,
     /// Rows for a stream, when the plan has one.
     pub rows: Vec<Fields>,
 }
-
-/// The rows and bytes that one command may answer.
-pub const BOUNDS: Bounds = Bounds { rows_max: 10_000_000, bytes_max: 512 << 20 };
 
 const IS_PRESENT: &str = "The statement is already present in the database, try with \
      UPDATE_STATEMENT";
@@ -57,10 +57,10 @@ pub fn perform(
     match plan.action {
         Action::Run { request, shape, into } => {
             let shape = if into.is_some() { Shape::Kept } else { shape };
-            let mut answer = Answer::new(out, shape, BOUNDS);
+            let mut answer = Answer::new(out, shape, settings().bounds());
             let done = connection.execute(&request, &mut answer, place)?;
             let rows = answer.finish(done.counts);
-            Ok(Outcome { wrote: done.wrote, rows })
+            Ok(Outcome { wrote: done.wrote, rows, image: None })
         }
         Action::Store { .. } | Action::Forget { .. } if on_file_here => Err(Failure::TooLong),
         Action::Store { name, text, rule } => {
@@ -87,12 +87,35 @@ pub fn perform(
             out.ok();
             Ok(Outcome::default())
         }
+        Action::Load { .. } | Action::Attach { .. } | Action::Detach { .. }
+            if !matches!(place, Place::Thread(_)) =>
+        {
+            Err(Failure::TooLong)
+        }
+        Action::Load { .. } | Action::Attach { .. } | Action::Detach { .. } => {
+            let image = change_files(connection, &plan.action)?;
+            out.ok();
+            Ok(Outcome { wrote: true, image, ..Outcome::default() })
+        }
         Action::Copy { .. } => {
             let Some(image) = image else { return Err(Failure::TooLong) };
             copy(connection, image)?;
             well(out, plan.dialect);
             Ok(Outcome { wrote: true, ..Outcome::default() })
         }
+    }
+}
+
+/// Loads, attaches, detaches; returns the database as bytes if it has become another.
+fn change_files(
+    connection: &mut Connection,
+    action: &Action<'_>,
+) -> Result<Option<Vec<u8>>, Failure> {
+    match *action {
+        Action::Load { path } => files::load(connection, path).map(Some),
+        Action::Attach { path, name } => files::attach(connection, name, path).map(|()| None),
+        Action::Detach { name } => files::detach(connection, name).map(|()| None),
+        _ => Ok(None),
     }
 }
 
@@ -105,7 +128,7 @@ fn explain(
 ) -> Result<Outcome, Failure> {
     let text = [b"EXPLAIN QUERY PLAN ", text].concat();
     let request = Request { source: Source::Text(&text), values: Values::None, reads: true };
-    let mut answer = Answer::new(out, Shape::Native, BOUNDS);
+    let mut answer = Answer::new(out, Shape::Native, settings().bounds());
     let done = connection.execute(&request, &mut answer, place)?;
     answer.finish(done.counts);
     Ok(Outcome::default())

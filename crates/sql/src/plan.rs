@@ -73,11 +73,41 @@ pub enum Action<'a> {
         /// Where.
         path: &'a [u8],
     },
+    /// Become a copy of a file.
+    Load {
+        /// Which.
+        path: &'a [u8],
+    },
+    /// Attach a file, to be read.
+    Attach {
+        /// Which.
+        path: &'a [u8],
+        /// As what.
+        name: &'a [u8],
+    },
+    /// Let go of an attached file.
+    Detach {
+        /// Its name.
+        name: &'a [u8],
+    },
     /// Become a copy of another database.
     Copy {
         /// Its key.
         from: &'a [u8],
     },
+}
+
+impl Action<'_> {
+    /// Whether it may be part of a transaction: it does not replace or reopen the database.
+    pub fn fits_transaction(&self) -> bool {
+        !matches!(
+            self,
+            Action::Copy { .. }
+                | Action::Load { .. }
+                | Action::Attach { .. }
+                | Action::Detach { .. }
+        )
+    }
 }
 
 /// A command's wish.

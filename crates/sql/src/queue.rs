@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use commands::context::{Background, Context, Deliver, Session};
+use keyspace::keys::Keys;
 use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
 use resp::{OwnedArgs, Writer};
@@ -23,7 +24,7 @@ use crate::perform::{Outcome, perform};
 use crate::plan::{Action, Dialect, Plan, Row};
 use crate::reply::Fields;
 use crate::run::Place;
-use crate::serve::{error_of, fill_stream, image_record, log_records, record_of};
+use crate::serve::{busy, error_of, fill_stream, image_record, log_records, record_of};
 use crate::settings::settings;
 use crate::{frozen, image, live, statistics};
 
@@ -111,7 +112,7 @@ fn serve(database: &Arc<Database>) {
 }
 
 /// What a command came to.
-enum Piece {
+pub(crate) enum Piece {
     /// Its reply.
     Reply(Writer),
     /// Rows for a stream.
@@ -120,19 +121,21 @@ enum Piece {
 
 /// A job's results so far.
 #[derive(Default)]
-struct Ran {
-    pieces: Vec<Piece>,
-    wrote: bool,
+pub(crate) struct Ran {
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) wrote: bool,
 }
 
-fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
 }
 
 fn run(database: &Arc<Database>, jobs: &[Job]) {
     // Read before the own connection is taken: two databases may copy each other.
     let images: Vec<Vec<Option<Vec<u8>>>> = jobs.iter().map(images_of).collect();
-    let mut lease = database.lease();
+    let Some(mut lease) = database.lease_within(settings().timeout_ms()) else {
+        return jobs.iter().for_each(|job| refuse(database, job));
+    };
     let commands: usize = jobs.iter().map(|job| job.orders.len()).sum();
     let mut records = Vec::new();
     let mut all = None;
@@ -150,8 +153,20 @@ fn run(database: &Arc<Database>, jobs: &[Job]) {
     }
 }
 
+/// Answers a job that a client's transaction kept waiting for too long.
+fn refuse(database: &Arc<Database>, job: &Job) {
+    let mut ran = Ran::default();
+    for order in &job.orders {
+        let mut out = Writer::new(job.client.resp3);
+        let dialect = (order.row.parse)(order.args.args()).map(|plan| plan.dialect);
+        out.error(busy(dialect.unwrap_or(Dialect::Native)).message());
+        ran.pieces.push(Piece::Reply(out));
+    }
+    answer(database, job, ran);
+}
+
 fn images_of(job: &Job) -> Vec<Option<Vec<u8>>> {
-    let image = |order: &Order| order.source.as_ref()?.lease().handle.serialize().ok();
+    let image = |order: &Order| order.source.as_ref()?.urgent_lease()?.handle.serialize().ok();
     job.orders.iter().map(image).collect()
 }
 
@@ -174,8 +189,8 @@ fn perform_order(
     };
     frozen::begin(now_ms(), None);
     match perform(lease, &plan, image, &mut out, place) {
-        Ok(Outcome { wrote, rows }) => {
-            let record = wrote.then(|| match image {
+        Ok(Outcome { wrote, rows, image: own }) => {
+            let record = wrote.then(|| match own.as_deref().or(image) {
                 Some(image) => image_record(&lease.database, image),
                 None => record_of(&lease.database, args),
             });
@@ -188,7 +203,12 @@ fn perform_order(
             statistics::add(plan.count, 1, 0);
             Ok((piece, record))
         }
-        Err(failure @ (Failure::TooLong | Failure::GroupLost | Failure::NeedsKeys)) => Err(failure),
+        Err(
+            failure @ (Failure::TooLong
+            | Failure::GroupLost
+            | Failure::NeedsKeys
+            | Failure::Yielded),
+        ) => Err(failure),
         Err(failure) => {
             statistics::add(plan.count, 0, 1);
             out.error(error_of(failure, plan.dialect).message());
@@ -239,7 +259,7 @@ pub(crate) fn note_sequence(lease: &mut Lease) -> Result<(), Failure> {
 }
 
 /// Commits a group, with the number of its last record if it wrote.
-fn end_group(lease: &mut Lease, wrote: bool) -> Result<(), Failure> {
+pub(crate) fn end_group(lease: &mut Lease, wrote: bool) -> Result<(), Failure> {
     if wrote && let Err(failure) = note_sequence(lease) {
         lease.rollback_group();
         return Err(failure);
@@ -274,6 +294,24 @@ fn perform_alone(
     }
 }
 
+/// The same; makes way for who needs an image, and begins again.
+fn perform_yielding(
+    lease: &mut Lease,
+    order: &Order,
+    image: Option<&[u8]>,
+    resp3: bool,
+) -> Result<(Piece, Option<Record>), Failure> {
+    loop {
+        if lease.database.budget.is_urgent() {
+            lease.make_way();
+        }
+        match perform_alone(lease, order, image, resp3) {
+            Err(Failure::Yielded) => {}
+            result => return result,
+        }
+    }
+}
+
 /// Each round of copying keys knows at least one table more.
 const ROUNDS_MAX: usize = 64;
 
@@ -292,7 +330,7 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
     for (order, image) in job.orders.iter().zip(images) {
         let resp3 = job.client.resp3;
         live::forget();
-        let mut result = perform_alone(lease, order, image.as_deref(), resp3);
+        let mut result = perform_yielding(lease, order, image.as_deref(), resp3);
         for _ in 0..ROUNDS_MAX {
             if !matches!(result, Err(Failure::NeedsKeys)) {
                 break;
@@ -303,7 +341,7 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
             let copied = copy_keys(job);
             *lease = database.lease();
             result = match copied {
-                Ok(()) => perform_alone(lease, order, image.as_deref(), resp3),
+                Ok(()) => perform_yielding(lease, order, image.as_deref(), resp3),
                 Err(text) => Err(Failure::Refused(text)),
             };
         }
@@ -327,7 +365,7 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
 }
 
 /// Logs what a job did, fills its streams, and answers its client.
-fn answer(database: &Arc<Database>, job: &Job, ran: Ran) {
+pub(crate) fn answer(database: &Arc<Database>, job: &Job, ran: Ran) {
     let mut session = Session::new(job.client.id);
     session.db = job.client.db;
     session.resp3 = job.client.resp3;
@@ -355,27 +393,64 @@ fn answer(database: &Arc<Database>, job: &Job, ran: Ran) {
             }
         });
     });
+    if ran.wrote {
+        log_renamed(database, job);
+    }
     if job.client.waiter.try_begin() {
         (job.client.deliver)(reply);
         job.client.waiter.end();
     }
 }
 
-/// Logs what was left, if the key still has the database.
-fn log_job(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8]) {
-    let has_it = match cx.keys.peek(key) {
+fn holds(cx: &Context<'_>, key: &[u8], database: &Arc<Database>) -> bool {
+    match cx.keys.peek(key) {
         Some(ValueRef::Foreign(value)) => {
             value.downcast::<Held>().is_some_and(|held| Arc::ptr_eq(&held.0, database))
         }
         _ => false,
-    };
-    let records = database.take_unlogged();
-    if has_it {
-        cx.keys.changed(key);
-        if cx.keys.space().is_logging() {
-            log_records(cx, key, &records);
-        }
     }
+}
+
+/// Logs what was left, if the key still has the database.
+pub(crate) fn log_job(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8]) {
+    if !holds(cx, key, database) {
+        return;
+    }
+    let records = database.take_unlogged();
+    cx.keys.changed(key);
+    if cx.keys.space().is_logging() {
+        log_records(cx, key, &records);
+    }
+}
+
+/// Logs what is left of a database that was renamed while a command waited: under its new name.
+fn log_renamed(database: &Arc<Database>, job: &Job) {
+    if database.is_gone() || !database.has_unlogged.load(Ordering::Acquire) {
+        return;
+    }
+    job.background.turn(&mut |turn| {
+        for db in 0..turn.core.space.databases() {
+            let found = turn.with_all_keys(db, |keys| name_of(keys, database));
+            let Some(key) = found else { continue };
+            let mut session = Session::new(job.client.id);
+            session.db = db;
+            let mut out = Writer::new(false);
+            turn.with_keys(&mut session, &mut out, &[&key], |cx| log_job(cx, database, &key));
+        }
+    });
+}
+
+/// The key that has a database.
+fn name_of(keys: &Keys<'_>, database: &Arc<Database>) -> Option<Vec<u8>> {
+    let mut found = None;
+    keys.for_each(|entry| {
+        if let ValueRef::Foreign(value) = entry.value()
+            && value.downcast::<Held>().is_some_and(|held| Arc::ptr_eq(&held.0, database))
+        {
+            found = Some(entry.key().to_vec());
+        }
+    });
+    found
 }
 
 /// Logs what the entries of a stream came to.

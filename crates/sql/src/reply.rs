@@ -151,34 +151,14 @@ impl<'w> Answer<'w> {
     }
 
     fn native_header(&mut self, row: &Statement) {
-        let columns = row.columns();
         self.out.map(5);
-        self.out.text("columns");
-        self.out.array(columns);
-        (0..columns).for_each(|index| self.out.bulk(row.column_name(index)));
-        self.out.text("types");
-        self.out.array(columns);
-        for index in 0..columns {
-            match row.declared_type(index) {
-                Some(name) => self.out.bulk(name),
-                None => self.out.null(),
-            }
-        }
+        native_columns(self.out, row);
         self.out.text("rows");
         self.place = Some(self.out.later());
     }
 
     fn cells(&mut self, row: &Statement) {
-        let columns = row.columns();
-        self.out.array(columns);
-        for index in 0..columns {
-            match row.cell(index) {
-                Cell::Null => self.out.null(),
-                Cell::Int(number) => self.out.int(number),
-                Cell::Real(number) => self.out.double(number),
-                Cell::Text(bytes) | Cell::Blob(bytes) => self.out.bulk(bytes),
-            }
-        }
+        row_cells(self.out, row);
     }
 
     fn json_row(&mut self, row: &Statement) {
@@ -279,6 +259,36 @@ impl<'w> Answer<'w> {
         }
         text.push(b'}');
         self.out.bulk(&text);
+    }
+}
+
+/// Writes the names of a statement's columns and the types they were declared with.
+pub fn native_columns(out: &mut Writer, row: &Statement) {
+    let columns = row.columns();
+    out.text("columns");
+    out.array(columns);
+    (0..columns).for_each(|index| out.bulk(row.column_name(index)));
+    out.text("types");
+    out.array(columns);
+    for index in 0..columns {
+        match row.declared_type(index) {
+            Some(name) => out.bulk(name),
+            None => out.null(),
+        }
+    }
+}
+
+/// Writes a row as an array.
+pub fn row_cells(out: &mut Writer, row: &Statement) {
+    let columns = row.columns();
+    out.array(columns);
+    for index in 0..columns {
+        match row.cell(index) {
+            Cell::Null => out.null(),
+            Cell::Int(number) => out.int(number),
+            Cell::Real(number) => out.double(number),
+            Cell::Text(bytes) | Cell::Blob(bytes) => out.bulk(bytes),
+        }
     }
 }
 

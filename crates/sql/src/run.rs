@@ -19,6 +19,7 @@ use crate::lexer::{self, Verb};
 use crate::live;
 use crate::raw::statement::{Cell, Shared, Statement};
 use crate::reply::{Answer, Counts};
+use crate::settings::settings;
 
 /// Where SQL runs, and so how long it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,21 @@ impl Values<'_> {
                 lettered(letters, words.from(run * width), index)
             }
             Values::Named(_) => Cell::Null,
+        }
+    }
+
+    /// The values of one run of a statement.
+    ///
+    /// # Errors
+    /// If they do not fit it.
+    pub(crate) fn cells(&self, statement: &Statement) -> Result<Vec<Cell<'_>>, Failure> {
+        self.check(statement.parameters())?;
+        match self {
+            Values::Named(words) => by_name(statement, *words),
+            _ => {
+                let count = self.len().min(statement.parameters());
+                Ok((0..count).map(|index| self.cell(0, index)).collect())
+            }
         }
     }
 
@@ -213,6 +229,8 @@ const NOT_READ_ONLY: &str = "Statement is not read only but it may modify the da
 const NO_STATEMENT: &str = "The statement is not present in the database";
 const OPEN_END: &str = "ERR a transaction must end in the command that begins it, or be one of \
      MULTI or SQL.BEGIN";
+const FILES: &str =
+    "attached files are only read, and not by a statement that writes: see SQL.LOAD";
 const TIMED_OUT: &str = "It was impossible to return the whole result before the timeout expired.";
 const CANCELLED: &str = "ERR the statement was cancelled";
 
@@ -235,6 +253,9 @@ impl Runner<'_, '_, '_> {
     fn check(&self, part: &Part, is_alone: bool) -> Result<(), Failure> {
         if self.request.reads && !part.statement.is_read_only() {
             return Err(Failure::refused(NOT_READ_ONLY));
+        }
+        if part.reads_files && !part.statement.is_read_only() {
+            return Err(SqlError::new(rusqlite::ffi::SQLITE_AUTH, FILES.into()).into());
         }
         match part.verb {
             Verb::Attach => {
@@ -374,7 +395,11 @@ impl Connection {
             Place::Thread(ms) | Place::Unit(ms) => (i64::MAX, Some(ms)),
         };
         self.budget.allow(ticks, time_ms);
+        if matches!(place, Place::Group | Place::Thread(_)) {
+            self.budget.allow_yield();
+        }
         self.limit_values(place == Place::Here);
+        self.limit_size();
         let changes = self.handle.total_changes();
         match self.source(request, answer, place) {
             Ok(wrote) => {
@@ -388,6 +413,11 @@ impl Connection {
                 Err(self.judge(failure, place))
             }
         }
+    }
+
+    /// What a failure means on a connection that only reads, for one alone.
+    pub(crate) fn judge_reader(&mut self, failure: Failure) -> Failure {
+        self.judge(failure, Place::Thread(0))
     }
 
     /// What a failure means for the command, and for the group it is in.
@@ -411,6 +441,7 @@ impl Connection {
                 Stopped::Steps => Failure::TooLong,
                 Stopped::Time => Failure::refused(TIMED_OUT),
                 Stopped::Cancelled => Failure::refused(CANCELLED),
+                Stopped::Yielded => Failure::Yielded,
                 Stopped::No => failure,
             };
         }
@@ -421,6 +452,14 @@ impl Connection {
                 Failure::TooLong
             }
             _ => failure,
+        }
+    }
+
+    /// Keeps to `sql-database-bytes-max`.
+    fn limit_size(&mut self) {
+        let most = settings().database_bytes_max();
+        if std::mem::replace(&mut self.bytes_max, most) != most {
+            self.handle.limit_size(most);
         }
     }
 

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use commands::command::Pipeline;
+use commands::command::{Pipeline, WRITE};
 use commands::context::{Block, Blocked, Context, Participant, Wake};
 use commands::error::Error;
 use keyspace::raw::shards::ShardSet;
@@ -25,7 +25,7 @@ use crate::queue::{self, Client, Job, Order};
 use crate::reply::Fields;
 use crate::run::Place;
 use crate::settings::settings;
-use crate::statistics;
+use crate::{statistics, transaction};
 
 /// The database at a key.
 ///
@@ -58,7 +58,8 @@ pub fn error_of(failure: Failure, dialect: Dialect) -> Error {
         Failure::NeedsKeys => {
             Error::text("ERR live keys cannot be read here: the transaction does not hold them")
         }
-        Failure::TooLong => Error::text("ERR the statement takes too long here"),
+        Failure::TooLong | Failure::Yielded => Error::text("ERR the statement takes too long here"),
+        Failure::Busy => busy(dialect),
         Failure::GroupLost => Error::text("ERR the transaction was rolled back"),
     }
 }
@@ -111,12 +112,26 @@ fn log_left(cx: &mut Context<'_>, key: &[u8], database: &Database) {
     }
 }
 
+/// What is answered where the wait for a database is over.
+pub fn busy(dialect: Dialect) -> Error {
+    match dialect {
+        Dialect::Native => Error::text("SQLITE_BUSY database is locked"),
+        _ => Error::text("database is locked"),
+    }
+}
+
 /// Runs one command.
 pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let row = row_of(cx.entry);
     let plan = (row.parse)(args)?;
     let database = find(cx, plan.key, plan.dialect)?;
     let is_unit = cx.session.in_exec || cx.script.is_some();
+    if cx.entry.command.flags.has(WRITE) {
+        cx.keys.before_inner_change(plan.key);
+    }
+    if cx.session.kept.is_some() && transaction::takes(cx, row, &plan, &database, args)? {
+        return Ok(());
+    }
     let background = if is_unit { None } else { cx.host.background() };
     let (mut lease, place) = match (&background, is_unit) {
         (Some(_), _) => match database.try_lease() {
@@ -199,7 +214,7 @@ fn finish(
     if outcome.wrote {
         cx.keys.changed(plan.key);
         cx.keys.rewrite_to_nothing();
-        let record = match source {
+        let record = match outcome.image.or(source) {
             Some(file) => image_record(database, &file),
             None => record_of(database, args),
         };
@@ -274,6 +289,12 @@ pub fn fill_stream(
 /// Gives commands to their database's thread, and makes the client wait for it.
 fn enqueue(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8], orders: Vec<Order>) {
     let Some(background) = cx.host.background() else { return };
+    let client = make_wait(cx);
+    queue::push(database, Job { key: key.to_vec(), orders, client, background });
+}
+
+/// Makes the client wait for another thread's answer.
+pub fn make_wait(cx: &mut Context<'_>) -> Client {
     let waiter = Waiter::new(cx.session.id, Box::new(()));
     let client = Client {
         id: cx.session.id,
@@ -290,7 +311,7 @@ fn enqueue(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8], orders: V
         on_timeout: Writer::null,
     };
     cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
-    queue::push(database, Job { key: key.to_vec(), orders, client, background });
+    client
 }
 
 // Pipelines.
@@ -323,9 +344,10 @@ enum Stop {
 fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usize, u64) {
     let key = pipeline.args(from).word(1);
     let database = match find(cx, key, Dialect::V1) {
-        Ok(database) if cx.host.background().is_some() => database,
+        Ok(database) if cx.host.background().is_some() && cx.session.kept.is_none() => database,
         _ => return (1, run_single(cx, pipeline, from)),
     };
+    cx.keys.before_inner_change(key);
     let on_file = database.is_on_file();
     let lease = if on_file { None } else { database.try_lease() };
     let Some(mut lease) = lease else { return queue_rest(cx, pipeline, from, &database) };
@@ -379,7 +401,8 @@ impl Group {
                     continue;
                 }
             };
-            if let Action::Run { into: Some(_), .. } | Action::Copy { .. } = plan.action {
+            let goes_out = matches!(plan.action, Action::Run { into: Some(_), .. });
+            if goes_out || !plan.action.fits_transaction() {
                 return Stop::Other;
             }
             frozen::begin(now_ms, None);
@@ -492,9 +515,8 @@ fn run_in_unit(
     database: &Arc<Database>,
     args: Args<'_>,
 ) -> Result<(), Error> {
-    let source = copied(cx, plan, false)?;
-    if source.is_some() {
-        return Err(Error::text("ERR a database cannot be copied inside a transaction"));
+    if !plan.action.fits_transaction() {
+        return Err(Error::text("ERR no copies, loads or attachments inside a transaction"));
     }
     let mut unit = std::mem::take(&mut cx.session.unit);
     let is_it = |participant: &mut Box<dyn Participant>| {
@@ -504,7 +526,10 @@ fn run_in_unit(
     let at = match unit.iter_mut().position(is_it) {
         Some(at) => at,
         None => {
-            let mut lease = database.lease();
+            let Some(mut lease) = database.lease_within(settings().busy_wait_ms()) else {
+                cx.session.unit = unit;
+                return Err(busy(plan.dialect));
+            };
             log_left(cx, plan.key, database);
             if let Err(error) = lease.begin_group() {
                 cx.session.unit = unit;

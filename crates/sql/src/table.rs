@@ -1,11 +1,11 @@
 //! The command table: every name of every dialect, each with how its words are read.
 
 use commands::command::{
-    ADMIN, ATOMIC, Command, DENY_OOM, FAST, Family, Group, KeySpec, READONLY, RO, RW, WRITE, after,
-    at, first,
+    ADMIN, ATOMIC, Command, DENY_OOM, FAST, Family, Group, KeySpec, NO_MULTI, NO_SCRIPT, READONLY,
+    RO, RW, WRITE, after, at, first,
 };
 
-use crate::{create, native, serve, v1, v2};
+use crate::{create, cursor, native, serve, transaction, v1, v2};
 
 /// Changes a database.
 const CHANGES: Command = Command {
@@ -692,6 +692,36 @@ pub const COMMANDS: &[Command] = &[
         ..READS
     },
     Command {
+        name: "SQL.LOAD",
+        extra: Some(&native::LOAD),
+        run_many: None,
+        usage: "db file",
+        arity_override: 3,
+        summary: "Makes a database a copy of a SQLite file.",
+        complexity: "O(N), N = bytes",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.ATTACH",
+        extra: Some(&native::ATTACH),
+        run_many: None,
+        usage: "db file name",
+        arity_override: 4,
+        summary: "Attaches a SQLite file to a database, to be read under a name.",
+        complexity: "O(1)",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.DETACH",
+        extra: Some(&native::DETACH),
+        run_many: None,
+        usage: "db name",
+        arity_override: 3,
+        summary: "Lets go of an attached file.",
+        complexity: "O(1)",
+        ..CHANGES
+    },
+    Command {
         name: "SQL.CANCEL",
         run: native::cancel,
         run_many: None,
@@ -701,5 +731,62 @@ pub const COMMANDS: &[Command] = &[
         complexity: "O(1)",
         flags: READONLY.with(FAST),
         ..READS
+    },
+    Command {
+        name: "SQL.BEGIN",
+        run: transaction::begin,
+        run_many: None,
+        flags: WRITE.with(DENY_OOM).with(NO_MULTI).with(NO_SCRIPT),
+        usage: "db [READ]",
+        summary: "Opens a transaction that spans this connection's commands on a database.",
+        complexity: "O(1); O(N) with READ in memory, N = bytes",
+        ..CHANGES
+    },
+    Command {
+        name: "SQL.COMMIT",
+        run: transaction::commit,
+        flags: NO_MULTI.with(NO_SCRIPT),
+        usage: "",
+        summary: "Commits this connection's SQL transaction.",
+        since: "1.0.0",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "SQL.ROLLBACK",
+        run: transaction::rollback,
+        flags: NO_MULTI.with(NO_SCRIPT),
+        usage: "",
+        summary: "Undoes this connection's SQL transaction.",
+        since: "1.0.0",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "SQL.CURSOR",
+        run: cursor::open,
+        run_many: None,
+        flags: READONLY.with(NO_MULTI).with(NO_SCRIPT),
+        usage: "db sql [VALUES value ... | TYPED types value ... | NAMED name value ...]",
+        arity_override: -3,
+        summary: "Opens a query whose rows are fetched in portions, from one instant.",
+        ..READS
+    },
+    Command {
+        name: "SQL.FETCH",
+        run: cursor::fetch,
+        flags: NO_MULTI.with(NO_SCRIPT),
+        usage: "cursor [count]",
+        summary: "Fetches the next rows of a cursor.",
+        complexity: "O(N), N = rows",
+        since: "1.0.0",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "SQL.CLOSE",
+        run: cursor::close,
+        flags: NO_MULTI.with(NO_SCRIPT),
+        usage: "cursor",
+        summary: "Closes a cursor.",
+        since: "1.0.0",
+        ..Command::DEFAULT
     },
 ];

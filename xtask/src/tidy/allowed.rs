@@ -9,6 +9,8 @@ pub const UNSAFE_PLACES: &[&str] = &[
     // System calls that the standard library does not have.
     "crates/server/src/sys.rs",
     "crates/bench/src/sys.rs",
+    // Signal handlers.
+    "crates/server/src/crash.rs",
     // SQLite through its own interface: rows without copies, its clock and its memory.
     "crates/sql/src/raw/",
     // The name under which jemalloc looks for its settings.

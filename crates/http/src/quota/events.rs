@@ -8,14 +8,14 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use services::quota::answer::{Outcome, Refusal, refuse};
 use services::quota::caller::Scope;
-use services::quota::event::{self, Format};
+use services::quota::event::{self, Format, RECORDS_MAX};
 use services::quota::ingest::Ingest;
 use services::quota::queue::Idempotency;
 use services::quota::secret::digest;
 use tokio::sync::oneshot;
 
 use super::auth::Who;
-use super::{BODY_BYTES_MAX, Quota, RECORDS_MAX, headers, json, parsed, wait};
+use super::{BODY_BYTES_MAX, Quota, headers, json, parsed, wait};
 use crate::problem::refused;
 use crate::query;
 

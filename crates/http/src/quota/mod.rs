@@ -19,8 +19,6 @@ use crate::problem::{problem, refused, with_type};
 
 /// Largest body, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
-/// Records in one request at most.
-pub const RECORDS_MAX: usize = 1000;
 
 /// The service and what belongs to its door.
 pub struct Quota {

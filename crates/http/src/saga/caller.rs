@@ -19,6 +19,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use services::saga::coordinator::Coordinator;
+use services::saga::local::Local;
 use services::saga::machine::Answer;
 use services::saga::outgoing::{Answered, Caller, Outgoing};
 use services::saga::policy::Moment;
@@ -128,18 +129,27 @@ impl tower_service::Service<Name> for Guarded {
 
 type Http = Client<HttpConnector<Guarded>, axum::body::Body>;
 
+/// Runs the steps that the server runs itself.
+pub trait Steps: Send + Sync {
+    /// Runs one; `done` is called once, from another thread.
+    fn run(&self, local: Local, done: Box<dyn FnOnce(Verdict, String) + Send>);
+    /// Removes a transaction's barrier.
+    fn forget(&self, gid: &str);
+}
+
 /// Makes the coordinator's calls in the runtime that it is attached to.
 pub struct HttpCaller {
     clock: Arc<Clock>,
     guard: Guard,
+    steps: Option<Arc<dyn Steps>>,
     inner: OnceLock<(Handle, Http)>,
     wake: Arc<Notify>,
 }
 
 impl HttpCaller {
     /// A caller that calls nobody before [`HttpCaller::attach`].
-    pub fn new(clock: Arc<Clock>, guard: Guard) -> HttpCaller {
-        HttpCaller { clock, guard, inner: OnceLock::new(), wake: Arc::default() }
+    pub fn new(clock: Arc<Clock>, guard: Guard, steps: Option<Arc<dyn Steps>>) -> HttpCaller {
+        HttpCaller { clock, guard, steps, inner: OnceLock::new(), wake: Arc::default() }
     }
 
     /// Works in this runtime from now on, and wakes the coordinator there.
@@ -199,10 +209,20 @@ impl Caller for HttpCaller {
                 done(lost("not started yet".into()), clock.moment());
             }));
         };
+        if let (Some(local), Some(steps)) = (&outgoing.local, &self.steps) {
+            let answered = move |verdict, text| {
+                let answer = Answer { verdict, code: 0, text, began_ms, retry_after_ms: 0 };
+                done(answer, clock.moment());
+            };
+            return steps.run((**local).clone(), Box::new(answered));
+        }
         let request = request(&outgoing, &self.guard);
         let client = client.clone();
         handle.spawn(async move {
             let answer = match request {
+                Err(text) if outgoing.broken.is_some() => {
+                    Answer { verdict: Verdict::Failure, ..lost(text) }
+                }
                 Err(text) => lost(text),
                 Ok(request) => {
                     let timeout = Duration::from_millis(outgoing.timeout_ms);
@@ -223,6 +243,12 @@ impl Caller for HttpCaller {
         });
     }
 
+    fn forget(&self, gid: &str) {
+        if let Some(steps) = &self.steps {
+            steps.forget(gid);
+        }
+    }
+
     fn wake_at(&self, _: u64) {
         self.wake.notify_one();
     }
@@ -231,6 +257,9 @@ impl Caller for HttpCaller {
 type Ready = hyper::Request<axum::body::Body>;
 
 fn request(outgoing: &Outgoing, guard: &Guard) -> Result<Ready, String> {
+    if let Some(text) = &outgoing.broken {
+        return Err(text.clone());
+    }
     let joint = if outgoing.url.contains('?') { '&' } else { '?' };
     let mut url = outgoing.url.to_string();
     let mut method = "";

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::problem::{problem, with_type};
 
-pub use caller::{Clock, Guard, HttpCaller};
+pub use caller::{Clock, Guard, HttpCaller, Steps};
 
 /// Largest body, in bytes.
 const BODY_BYTES_MAX: usize = 16 << 20;

@@ -52,10 +52,11 @@ struct Submission {
 
 #[derive(Deserialize)]
 struct OwnStep {
+    /// An address, or `{"redis": [...]}`, `{"lua": ...}`, `{"sql": ...}`.
     #[serde(default)]
-    action: String,
+    action: Value,
     #[serde(default)]
-    compensate: String,
+    compensate: Value,
     #[serde(default)]
     payload: Value,
     /// Steps, counted from 0, that come before this one.
@@ -138,7 +139,10 @@ impl Saga {
         };
         let own = asked.gid.clone().or(header("idempotency-key"));
         let gid = own.unwrap_or_else(|| self.new_gid());
-        let request = own_request(&asked, &gid);
+        let request = match own_request(&asked, &gid) {
+            Ok(request) => request,
+            Err(text) => return bad(&text),
+        };
         let built =
             request.transaction(Status::Submitted, &self.coordinator.topics(), moment.now_ms);
         let mut t = match built {
@@ -285,7 +289,7 @@ impl Saga {
 }
 
 /// Our own form as dtm's.
-fn own_request<'a>(asked: &'a Submission, gid: &'a str) -> Request<'a> {
+fn own_request<'a>(asked: &'a Submission, gid: &'a str) -> Result<Request<'a>, String> {
     let payload = |step: &OwnStep| match &step.payload {
         Value::Null => "".into(),
         Value::String(text) => text.clone().into(),
@@ -295,28 +299,42 @@ fn own_request<'a>(asked: &'a Submission, gid: &'a str) -> Request<'a> {
     let orders: serde_json::Map<String, Value> =
         orders.map(|(index, step)| (index.to_string(), json!(step.depends_on))).collect();
     let concurrent = asked.concurrent || !orders.is_empty();
-    let custom = json!({ "concurrent": concurrent, "orders": orders }).to_string();
-    Request {
+    let has_references = |step: &OwnStep| {
+        let values = [&step.action, &step.compensate, &step.payload];
+        values.iter().any(|value| value.to_string().contains("${"))
+    };
+    let outputs = asked.steps.iter().any(has_references);
+    let custom = json!({ "concurrent": concurrent, "orders": orders, "outputs": outputs });
+    let steps = asked.steps.iter().map(|step| {
+        let (action, compensate) = (address(&step.action)?, address(&step.compensate)?);
+        Ok(Step { action, compensate, data: "".into() })
+    });
+    Ok(Request {
         gid: gid.into(),
         trans_type: "saga".into(),
         name: asked.name.as_str().into(),
-        steps: Some(
-            asked
-                .steps
-                .iter()
-                .map(|step| Step {
-                    action: step.action.as_str().into(),
-                    compensate: step.compensate.as_str().into(),
-                    data: "".into(),
-                })
-                .collect(),
-        ),
+        steps: Some(steps.collect::<Result<_, String>>()?),
         payloads: Some(asked.steps.iter().map(payload).collect()),
-        custom_data: concurrent.then_some(custom),
+        custom_data: (concurrent || outputs).then(|| custom.to_string()),
         timeout_to_fail: asked.timeout_s,
         request_timeout: asked.request_timeout_s,
         retry_interval: asked.retry_interval_s,
         branch_headers: Some(asked.headers.clone()),
         ..Request::default()
+    })
+}
+
+/// A step's address as it is kept.
+fn address(step: &Value) -> Result<std::borrow::Cow<'_, str>, String> {
+    match step {
+        Value::Null => Ok("".into()),
+        Value::String(url) => Ok(url.as_str().into()),
+        Value::Object(fields) if fields.contains_key("sql") => Ok(format!("sql:{step}").into()),
+        Value::Object(fields) if fields.contains_key("lua") => Ok(format!("redis:{step}").into()),
+        Value::Object(fields) => match fields.get("redis") {
+            Some(words) => Ok(format!("redis:{words}").into()),
+            None => Err("a step is an address, or has redis, lua or sql".into()),
+        },
+        _ => Err("a step is an address, or has redis, lua or sql".into()),
     }
 }

@@ -25,6 +25,7 @@ use services::tables::schema::{Operation, Who};
 use services::tables::service::Tables as Service;
 use services::tables::token::Verifier;
 
+use crate::exposition::{Kind, Page};
 use crate::problem::{problem_with, with_type};
 
 /// Largest body of a request, in bytes.
@@ -69,6 +70,26 @@ impl Tables {
     pub fn new(service: Arc<Service>, verifier: Option<Verifier>, manner: Manner) -> Tables {
         let document = openapi::document(&service).to_string();
         Tables { service, verifier, manner, document, known: Mutex::default() }
+    }
+
+    /// Metrics of the service, in Prometheus's text format.
+    pub(crate) fn metrics(&self) -> String {
+        let mut page = Page::default();
+        for (name, help, count) in self.service.stats.rows() {
+            let name = format!("forebay_tables_{name}_total");
+            page.metric(&name, Kind::Counter, help);
+            page.sample(&name, &[], count as f64);
+        }
+        let (count, bytes) = self.service.hot_size();
+        let hot = [
+            ("forebay_tables_hot_answers", "Answers that lie ready to be sent.", count),
+            ("forebay_tables_hot_bytes", "Their bytes.", bytes),
+        ];
+        for (name, help, number) in hot {
+            page.metric(name, Kind::Gauge, help);
+            page.sample(name, &[], number as f64);
+        }
+        page.into_text()
     }
 
     /// Answers a request if it is for a table; else gives it back.

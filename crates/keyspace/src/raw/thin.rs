@@ -4,8 +4,10 @@
 //! ```text
 //!  Member:  | length | bytes |
 //!  Field:   | length of the name | length of the value | name | value |
+//!           | 254 | time | and the same                  one that expires
 //!
-//!  a length: one byte below 255, else 255 and four bytes, little-endian
+//!  a length: one byte below 254, else 255 and four bytes, little-endian
+//!  a time:   milliseconds since 1970 in eight bytes, little-endian
 //! ```
 //!
 //! A member of 16 bytes takes 17, which jemalloc gives as 24; a `Box<[u8]>` would add 8 in the
@@ -20,6 +22,11 @@ use std::ptr::{self, NonNull};
 use super::packed::{allocate, layout, resize, size_class};
 use super::table::{Item, Ref};
 use std::alloc::dealloc;
+
+/// The first byte of a [`Field`] that expires: no length begins with it.
+const TIMED: u8 = 254;
+/// Bytes of that mark and the time.
+const TIME_BYTES: usize = 9;
 
 /// Longest string a [`Member`] or one side of a [`Field`] can hold.
 pub const THIN_BYTES_MAX: usize = u32::MAX as usize - 1024;
@@ -126,28 +133,56 @@ unsafe impl Send for Field {}
 unsafe impl Sync for Field {}
 
 impl Field {
-    /// A copy of both.
+    /// A copy of both, which does not expire.
     pub fn new(name: &[u8], value: &[u8]) -> Field {
-        let raw = allocate(Self::size(name.len(), value.len()));
-        // SAFETY: the allocation has room for both lengths and both strings.
-        unsafe { Self::write(raw, name, value) };
-        Field(raw)
+        Field::with_time(name, value, None)
     }
 
-    fn size(name_bytes: usize, value_bytes: usize) -> usize {
-        size_class(length_size(name_bytes) + length_size(value_bytes) + name_bytes + value_bytes)
-    }
-
-    /// # Safety
-    /// The block at `raw` has [`Field::size`] bytes for these two, which lie elsewhere.
-    unsafe fn write(raw: NonNull<u8>, name: &[u8], value: &[u8]) {
-        // SAFETY: as promised by the caller.
+    /// A copy of both, and when it expires, in milliseconds since 1970.
+    pub fn with_time(name: &[u8], value: &[u8], expire_at: Option<i64>) -> Field {
+        let head = if expire_at.is_some() { TIME_BYTES } else { 0 };
+        let raw = allocate(Self::size(head, name.len(), value.len()));
+        // SAFETY: the allocation has room for the time, both lengths and both strings.
         unsafe {
             let mut at = raw.as_ptr();
+            if let Some(time) = expire_at {
+                *at = TIMED;
+                at.add(1).cast::<[u8; 8]>().write(time.to_le_bytes());
+                at = at.add(TIME_BYTES);
+            }
             at = at.add(write_length(at, name.len()));
             at = at.add(write_length(at, value.len()));
             ptr::copy_nonoverlapping(name.as_ptr(), at, name.len());
             ptr::copy_nonoverlapping(value.as_ptr(), at.add(name.len()), value.len());
+        }
+        Field(raw)
+    }
+
+    fn size(head: usize, name_bytes: usize, value_bytes: usize) -> usize {
+        let lengths = length_size(name_bytes) + length_size(value_bytes);
+        size_class(head + lengths + name_bytes + value_bytes)
+    }
+
+    /// Bytes before the lengths.
+    #[inline]
+    fn head(&self) -> usize {
+        // SAFETY: the block is live, and has two lengths at least.
+        if unsafe { *self.0.as_ptr() } == TIMED { TIME_BYTES } else { 0 }
+    }
+
+    /// When it expires, in milliseconds since 1970.
+    #[inline]
+    pub fn expire_at(&self) -> Option<i64> {
+        // SAFETY: the block is live, and a time follows its mark.
+        let time = || unsafe { self.0.as_ptr().add(1).cast::<[u8; 8]>().read() };
+        (self.head() != 0).then(|| i64::from_le_bytes(time()))
+    }
+
+    /// Sets when it expires, or that it does not.
+    pub fn set_expire_at(&mut self, expire_at: Option<i64>) {
+        if self.expire_at() != expire_at {
+            let (name, value) = self.parts();
+            *self = Field::with_time(name, value, expire_at);
         }
     }
 
@@ -176,7 +211,10 @@ impl Field {
     unsafe fn parts_at<'a>(raw: NonNull<u8>) -> (&'a [u8], &'a [u8]) {
         // SAFETY: the block holds what its lengths say.
         unsafe {
-            let raw = raw.as_ptr();
+            let mut raw = raw.as_ptr();
+            if *raw == TIMED {
+                raw = raw.add(TIME_BYTES);
+            }
             let (first, name) = read_length(raw);
             let (second, value) = read_length(raw.add(first));
             let at = raw.add(first + second);
@@ -184,17 +222,18 @@ impl Field {
         }
     }
 
-    /// Puts another value in the place of the old one.
+    /// Puts another value in the place of the old one; the time stays.
     pub fn set_value(&mut self, value: &[u8]) {
         let (name, old) = self.parts();
         let (name_bytes, old_bytes) = (name.len(), old.len());
         if length_size(old_bytes) != length_size(value.len()) {
-            *self = Field::new(name, value);
+            *self = Field::with_time(name, value, self.expire_at());
             return;
         }
-        let old_size = Self::size(name_bytes, old_bytes);
-        let new_size = Self::size(name_bytes, value.len());
-        let start = length_size(name_bytes);
+        let head = self.head();
+        let old_size = Self::size(head, name_bytes, old_bytes);
+        let new_size = Self::size(head, name_bytes, value.len());
+        let start = head + length_size(name_bytes);
         let at = start + length_size(value.len()) + name_bytes;
         // SAFETY: the block is live; after `resize` it has room for the new value, whose length
         // takes as many bytes as the old one's, so that the name stays where it is.
@@ -210,14 +249,14 @@ impl Field {
     /// Bytes on the heap.
     pub fn memory(&self) -> usize {
         let (name, value) = self.parts();
-        Self::size(name.len(), value.len())
+        Self::size(self.head(), name.len(), value.len())
     }
 }
 
 impl Clone for Field {
     fn clone(&self) -> Self {
         let (name, value) = self.parts();
-        Field::new(name, value)
+        Field::with_time(name, value, self.expire_at())
     }
 }
 
@@ -264,7 +303,7 @@ impl<'a> Ref<'a, Field> {
 /// Bytes that a length takes.
 #[inline]
 pub(super) fn length_size(len: usize) -> usize {
-    if len < 255 { 1 } else { 5 }
+    if len < usize::from(TIMED) { 1 } else { 5 }
 }
 
 /// Writes a length and returns the bytes it took.
@@ -276,7 +315,7 @@ pub(super) unsafe fn write_length(at: *mut u8, len: usize) -> usize {
     assert!(len <= THIN_BYTES_MAX, "a string of {len} bytes");
     // SAFETY: as promised by the caller.
     unsafe {
-        if len < 255 {
+        if len < usize::from(TIMED) {
             *at = len as u8;
             return 1;
         }
@@ -308,7 +347,7 @@ mod tests {
 
     #[test]
     fn members_of_every_length_read_back() {
-        for len in [0, 1, 16, 23, 254, 255, 256, 70_000] {
+        for len in [0, 1, 16, 23, 253, 254, 255, 256, 70_000] {
             let bytes: Vec<u8> = (0..len).map(|n| n as u8).collect();
             let member = Member::new(&bytes);
             assert_eq!(member.bytes(), bytes);
@@ -319,15 +358,23 @@ mod tests {
 
     #[test]
     fn values_change_and_names_stay() {
-        let lens = [0, 3, 40, 254, 255, 300, 70_000];
-        for name_bytes in [0, 5, 254, 255, 400] {
+        let lens = [0, 3, 40, 253, 254, 255, 300, 70_000];
+        for name_bytes in [0, 5, 253, 254, 255, 400] {
             let name = vec![b'n'; name_bytes];
             for first in lens {
                 for second in lens {
                     let mut field = Field::new(&name, &vec![b'1'; first]);
-                    field.set_value(&vec![b'2'; second]);
-                    assert_eq!(field.parts(), (&name[..], &vec![b'2'; second][..]));
-                    assert_eq!(field.clone().parts(), field.parts());
+                    let plain = field.memory();
+                    for time in [None, Some(-7), Some(i64::MAX), None] {
+                        field.set_expire_at(time);
+                        field.set_value(&vec![b'2'; second]);
+                        assert_eq!(field.parts(), (&name[..], &vec![b'2'; second][..]));
+                        assert_eq!(field.expire_at(), time);
+                        assert_eq!(field.clone().parts(), field.parts());
+                        assert_eq!(field.clone().expire_at(), time);
+                        field.set_value(&vec![b'1'; first]);
+                    }
+                    assert_eq!(field.memory(), plain);
                 }
             }
         }

@@ -2,17 +2,20 @@
 //!
 //! ```text
 //!   listpack    | field | value | field | value | ...    up to 512 fields of up to 64 bytes
-//!   hashtable   thin pairs, name and value in one allocation
+//!   hashtable   thin pairs, name and value (and when it expires) in one allocation
 //! ```
 //!
-//! A listpack becomes a hash table at the first field or value that is too long, or at the first
-//! field too many, as in Redis 7.2; a hash table stays one.
+//! A listpack becomes a hash table at the first field or value that is too long, at the first
+//! field too many, as in Redis 7.2, or at the first field that expires, as in Valkey 9; a hash
+//! table stays one. A field past its time is there until [`Hash::take_due`] takes it out.
 //!
 //! **Invariant:** no form holds a field twice; a listpack has an even number of elements; the
-//! hash table's `bytes` are the sum of its pairs' allocations.
+//! hash table's `bytes` are the sum of its pairs' allocations; each field that expires has an item
+//! in its `due` with exactly that time.
 
 use std::fmt;
 
+use crate::due::{Due, DueKey};
 use crate::hasher;
 use crate::random::Random;
 use crate::raw::compact::{Compact, View, ViewMut};
@@ -45,6 +48,8 @@ pub struct Hash(Compact<Fields>);
 pub struct Fields {
     table: Table<Field>,
     bytes: usize,
+    /// Which fields expire when; none without such fields.
+    due: Option<Box<Due>>,
 }
 
 /// The form a hash has, for those who write it out.
@@ -100,7 +105,7 @@ impl Hash {
     pub fn memory(&self) -> usize {
         match self.0.view() {
             View::Small(packed) => packed.memory(),
-            View::Large(fields) => size_of::<Fields>() + fields.table.memory() + fields.bytes,
+            View::Large(fields) => fields.memory(),
         }
     }
 
@@ -148,9 +153,18 @@ impl Hash {
         self.get(field).is_some()
     }
 
-    /// Gives `field` that value; returns whether the field is new.
+    /// Gives `field` that value, for ever; returns whether the field is new.
     #[inline]
     pub fn set(&mut self, field: &[u8], value: &[u8], limits: HashLimits) -> bool {
+        if let ViewMut::Large(fields) = self.0.view_mut() {
+            fields.set_expire_at(field, None);
+        }
+        self.change(field, value, limits)
+    }
+
+    /// As [`Hash::set`], but a field that expires goes on doing so.
+    #[inline]
+    pub fn change(&mut self, field: &[u8], value: &[u8], limits: HashLimits) -> bool {
         let packed = match self.0.view_mut() {
             ViewMut::Large(fields) => return fields.set(field, value),
             ViewMut::Small(packed) => packed,
@@ -176,12 +190,49 @@ impl Hash {
                 Some(offset) => packed.remove(offset, 2) == 2,
                 None => false,
             },
-            ViewMut::Large(fields) => {
-                let removed =
-                    fields.table.remove(hasher::hash(field), |other| other.name() == field);
-                fields.bytes -= removed.as_ref().map_or(0, Field::memory);
-                removed.is_some()
+            ViewMut::Large(fields) => fields.remove(field),
+        }
+    }
+
+    /// When `field` expires, in milliseconds since 1970: `Some(None)` = never, `None` = no such
+    /// field.
+    pub fn expire_at(&self, field: &[u8]) -> Option<Option<i64>> {
+        match self.0.view() {
+            View::Small(packed) => packed.find(field, 0, 2).map(|_| None),
+            View::Large(fields) => {
+                let found =
+                    fields.table.find(hasher::hash(field), |other| other.name() == field)?;
+                Some(found.expire_at())
             }
+        }
+    }
+
+    /// Sets when `field` expires, in milliseconds since 1970, or that it does not; false if there
+    /// is no such field.
+    pub fn set_expire_at(&mut self, field: &[u8], at: Option<i64>) -> bool {
+        if !self.contains(field) {
+            return false;
+        }
+        match self.0.view_mut() {
+            ViewMut::Large(fields) => fields.set_expire_at(field, at),
+            ViewMut::Small(_) if at.is_none() => {}
+            ViewMut::Small(_) => self.make_large().set_expire_at(field, at),
+        }
+        true
+    }
+
+    /// A time before which no field expires, which may be early; `None` if none ever does.
+    #[inline]
+    pub fn next_expire_at(&self) -> Option<i64> {
+        let View::Large(Fields { due: Some(due), .. }) = self.0.view() else { return None };
+        due.peek().map(|item| item.at_ms)
+    }
+
+    /// Takes the fields out that expire at `now_ms` or before.
+    pub fn take_due(&mut self, now_ms: i64) -> Vec<Vec<u8>> {
+        match self.0.view_mut() {
+            ViewMut::Small(_) => Vec::new(),
+            ViewMut::Large(fields) => fields.take_due(now_ms),
         }
     }
 
@@ -279,6 +330,79 @@ impl Hash {
 }
 
 impl Fields {
+    /// Every field with its value and when it expires.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], Option<i64>)> {
+        self.table.iter().map(|field| {
+            let at = field.expire_at();
+            let (name, value) = field.into_parts();
+            (name, value, at)
+        })
+    }
+
+    fn memory(&self) -> usize {
+        let due = self.due.as_ref().map_or(0, |due| size_of::<Due>() + due.memory());
+        size_of::<Fields>() + self.table.memory() + self.bytes + due
+    }
+
+    fn remove(&mut self, name: &[u8]) -> bool {
+        let removed = self.table.remove(hasher::hash(name), |other| other.name() == name);
+        let Some(field) = removed else { return false };
+        self.bytes -= field.memory();
+        if field.expire_at().is_some() {
+            self.count_timed(-1);
+        }
+        true
+    }
+
+    fn set_expire_at(&mut self, name: &[u8], at: Option<i64>) {
+        if self.due.is_none() && at.is_none() {
+            return;
+        }
+        let hash = hasher::hash(name);
+        let Some(mut field) = self.table.find_mut(hash, |other| other.name() == name) else {
+            return;
+        };
+        let had = field.expire_at();
+        if had == at {
+            return;
+        }
+        self.bytes -= field.memory();
+        field.set_expire_at(at);
+        self.bytes += field.memory();
+        drop(field);
+        if let Some(at) = at {
+            self.due.get_or_insert_default().push(DueKey::new(at, hash, 0));
+        }
+        self.count_timed(isize::from(at.is_some()) - isize::from(had.is_some()));
+    }
+
+    /// Notes that so many more fields expire, and clears up after those that do no longer.
+    fn count_timed(&mut self, more: isize) {
+        let Some(due) = &mut self.due else { return };
+        due.live = due.live.wrapping_add_signed(more);
+        if due.live == 0 {
+            self.due = None;
+        } else if due.wants_rebuild() {
+            let timed = self.table.iter().filter_map(|field| {
+                field.expire_at().map(|at| DueKey::new(at, hasher::hash(field.name()), 0))
+            });
+            due.rebuild(timed.collect());
+        }
+    }
+
+    fn take_due(&mut self, now_ms: i64) -> Vec<Vec<u8>> {
+        let mut taken = Vec::new();
+        while let Some(item) = self.due.as_mut().and_then(|due| due.pop_due(now_ms)) {
+            let is_meant = |field: &Field| field.expire_at() == Some(item.at_ms);
+            let found = self.table.find(item.table_hash(), is_meant);
+            if let Some(name) = found.map(|field| field.into_parts().0.to_vec()) {
+                self.remove(&name);
+                taken.push(name);
+            }
+        }
+        taken
+    }
+
     #[inline]
     fn set(&mut self, name: &[u8], value: &[u8]) -> bool {
         let hash = hasher::hash(name);
@@ -301,7 +425,7 @@ impl Clone for Fields {
         for field in self.table.iter() {
             table.insert(field.hash(), Field::clone(&field));
         }
-        Fields { table, bytes: self.bytes }
+        Fields { table, bytes: self.bytes, due: self.due.clone() }
     }
 }
 
@@ -388,6 +512,62 @@ mod tests {
                 prop_assert_eq!(again.encoding(), hash.encoding());
                 check(&again, &model, &mut random);
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+        #[test]
+        fn fields_expire_at_their_times(
+            steps in proptest::collection::vec((0..10u8, 0..12u8, 1..40i64), 0..120)
+        ) {
+            let mut hash = Hash::default();
+            let mut model: BTreeMap<Vec<u8>, Option<i64>> = BTreeMap::new();
+            let mut now = 0;
+            for (kind, name, time) in steps {
+                let name = format!("field {name}").into_bytes();
+                match kind {
+                    0..3 => {
+                        hash.set(&name, b"v", SMALL);
+                        model.insert(name.clone(), None);
+                    }
+                    3 => {
+                        hash.change(&name, b"changed", SMALL);
+                        model.entry(name.clone()).or_default();
+                    }
+                    4..7 => {
+                        let at = (time < 36).then_some(now + time);
+                        prop_assert_eq!(hash.set_expire_at(&name, at), model.contains_key(&name));
+                        model.entry(name.clone()).and_modify(|had| *had = at);
+                    }
+                    7 => prop_assert_eq!(hash.remove(&name), model.remove(&name).is_some()),
+                    _ => {
+                        now += time / 4;
+                        let mut taken = hash.take_due(now);
+                        taken.sort();
+                        let due = |at: &Option<i64>| at.is_some_and(|at| at <= now);
+                        let gone: Vec<_> =
+                            model.extract_if(.., |_, at| due(at)).map(|(name, _)| name).collect();
+                        prop_assert_eq!(taken, gone);
+                    }
+                }
+                prop_assert_eq!(hash.expire_at(&name), model.get(&name).copied());
+                prop_assert_eq!(hash.len(), model.len());
+                let first = model.values().flatten().min().copied();
+                prop_assert!(hash.next_expire_at() <= first || first.is_none());
+                prop_assert_eq!(hash.next_expire_at().is_some(), first.is_some());
+                if let View::Large(fields) = hash.0.view() {
+                    let bytes: usize = fields.table.iter().map(|field| field.memory()).sum();
+                    prop_assert_eq!(fields.bytes, bytes);
+                }
+            }
+            let copy = hash.clone();
+            for (name, at) in &model {
+                prop_assert_eq!(copy.expire_at(name), Some(*at));
+            }
+            let timed = model.values().flatten().count();
+            prop_assert_eq!(hash.clone().take_due(i64::MAX).len(), timed);
+            prop_assert_eq!(hash.take_due(i64::MAX).len(), timed);
         }
     }
 

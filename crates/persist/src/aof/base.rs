@@ -5,6 +5,7 @@
 //! 64 elements, the time to live last.
 
 use keyspace::raw::listpack::Element;
+use keyspace::types::hash::{Hash, HashView};
 use keyspace::types::stream::{Group, Stream, StreamId};
 use keyspace::value::ValueRef;
 use resp::number::double_text;
@@ -24,6 +25,7 @@ pub fn write_commands(out: &mut Vec<u8>, key: &[u8], value: ValueRef<'_>, expire
         ValueRef::Hash(hash) => {
             let words = hash.iter().flat_map(|(field, value)| [field.to_vec(), value.to_vec()]);
             in_parts(out, b"HMSET", key, 2, words);
+            write_field_times(out, key, hash);
         }
         ValueRef::Zset(zset) => {
             let pair = |(member, score): (Element<'_>, f64)| {
@@ -40,6 +42,16 @@ pub fn write_commands(out: &mut Vec<u8>, key: &[u8], value: ValueRef<'_>, expire
     if let Some(at) = expire_at {
         let at = at.to_string();
         write_request(out, [&b"PEXPIREAT"[..], key, at.as_bytes()].into_iter());
+    }
+}
+
+fn write_field_times(out: &mut Vec<u8>, key: &[u8], hash: &Hash) {
+    let HashView::Fields(fields) = hash.view() else { return };
+    for (field, _, at) in fields.iter() {
+        if let Some(at) = at {
+            let at = at.to_string();
+            words(out, &[b"HPEXPIREAT", key, at.as_bytes(), b"FIELDS", b"1", field]);
+        }
     }
 }
 

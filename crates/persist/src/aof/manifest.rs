@@ -13,6 +13,7 @@
 
 /// A line's bytes, at most.
 const LINE_BYTES_MAX: usize = 1024;
+const TOO_LONG: &str = "The AOF manifest file contains too long line";
 
 /// What a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl Manifest {
                 continue;
             }
             if end.is_none() || line.len() >= LINE_BYTES_MAX {
-                return Err(wrong("The AOF manifest file contains too long line"));
+                return Err(wrong(TOO_LONG));
             }
             manifest.take_line(line).map_err(wrong)?;
         }
@@ -111,7 +112,8 @@ impl Manifest {
         }
         let (mut name, mut number, mut letter) = (None, 0u64, None);
         for pair in words.chunks_exact(2) {
-            let value = String::from_utf8_lossy(&pair[1]).into_owned();
+            // No name of ours is anything but text, and a changed one would be another file.
+            let value = String::from_utf8(pair[1].clone()).map_err(|_| INVALID)?;
             match pair[0].to_ascii_lowercase().as_slice() {
                 b"file" => name = Some(value),
                 b"seq" => number = value.parse().map_err(|_| INVALID)?,
@@ -125,6 +127,12 @@ impl Manifest {
         }
         if number == 0 || name.is_empty() {
             return Err(INVALID);
+        }
+        let mut written = Vec::new();
+        write_line(&mut written, &name, number, letter);
+        if written.len() > LINE_BYTES_MAX {
+            // It could not be read again once it is written anew, with what is special in quotes.
+            return Err(TOO_LONG);
         }
         self.take_member(name, number, letter)
     }
@@ -153,10 +161,7 @@ impl Manifest {
     pub fn text(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for member in self.base.iter().chain(&self.history).chain(&self.increments) {
-            text.extend_from_slice(b"file ");
-            write_name(&mut text, &member.name);
-            let rest = format!(" seq {} type {}\n", member.number, member.part.letter());
-            text.extend_from_slice(rest.as_bytes());
+            write_line(&mut text, &member.name, member.number, member.part.letter());
         }
         text
     }
@@ -206,6 +211,13 @@ impl Manifest {
     }
 }
 
+/// One member's line.
+fn write_line(text: &mut Vec<u8>, name: &str, number: u64, letter: char) {
+    text.extend_from_slice(b"file ");
+    write_name(text, name);
+    text.extend_from_slice(format!(" seq {number} type {letter}\n").as_bytes());
+}
+
 /// A name as it is, or in quotes where it has bytes that would end it.
 fn write_name(text: &mut Vec<u8>, name: &str) {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
@@ -252,7 +264,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let long = format!("file a seq 1 type b {}\n", "x y ".repeat(300));
-        let cases: [(&str, &str); 12] = [
+        let special = format!("file {} seq 1 type h\n", "\u{1}".repeat(300));
+        let cases: [(&str, &str); 13] = [
             ("", "Found an empty AOF manifest"),
             ("\n", "Invalid AOF manifest file format"),
             ("file a seq 1 type b\n\n", "Invalid AOF manifest file format"),
@@ -265,11 +278,15 @@ mod tests {
             ("file a seq 1 type b\nfile b seq 2 type b\n", "Found duplicate base file information"),
             ("file a seq 2 type i\nfile b seq 1 type i\n", "Found a non-monotonic sequence number"),
             (&long, "The AOF manifest file contains too long line"),
+            // Short enough, but not as it would be written: found by fuzzing.
+            (&special, "The AOF manifest file contains too long line"),
         ];
         for (text, want) in cases {
             let error = Manifest::parse(text.as_bytes()).expect_err(want);
             assert_eq!(error.text, want, "{text}");
         }
+        let not_text = Manifest::parse(b"file a\xff seq 1 type h\n").expect_err("not text");
+        assert_eq!(not_text.text, "Invalid AOF manifest file format");
         let good = "# comment\nfile a seq 1 type b new value\nfile b seq 3 type i\n";
         assert_eq!(Manifest::parse(good.as_bytes()).map(|it| it.live().count()), Ok(2));
     }

@@ -20,7 +20,7 @@ use keyspace::value::Value;
 use super::cursor::{Cursor, Scratch, Text};
 use super::error::{Error, Why};
 use super::format::{self, Version};
-use super::{stream_form, ziplist};
+use super::{hash_times, stream_form, ziplist};
 
 /// When the collections that are read change their form.
 #[derive(Debug, Default, Clone, Copy)]
@@ -132,6 +132,11 @@ impl Decoder {
                 let stream = stream_form::decode(kind, cursor, &mut self.scratch)?;
                 Ok(Some(Value::Stream(stream)))
             }
+            format::TYPE_22..=format::HASH_LISTPACK_EX => {
+                let scratch = [&mut self.scratch, &mut self.second];
+                let hash = hash_times::decode(kind, self.version, cursor, self.limits, scratch)?;
+                Ok(hash_value(hash))
+            }
             format::MODULE_2 => self.foreign(cursor),
             _ => Err(self.refusal(kind, cursor)),
         }
@@ -167,10 +172,6 @@ impl Decoder {
                     "The RDB file contains module data I can't load: no matching module type \
                      '{name}'"
                 )
-            }
-            format::TYPE_22..=format::HASH_LISTPACK_EX => {
-                let writer = if self.version.is_valkey() { "Valkey 9" } else { "Redis 7.4" };
-                format!("a hash whose fields expire ({writer} and later) cannot be read yet")
             }
             format::MODULE_PRE_GA => {
                 "values of modules of the time before Redis 4.0 cannot be read".to_string()
@@ -306,7 +307,7 @@ impl Decoder {
 
 /// An element that is not too long for a block.
 #[inline]
-fn element<'a>(bytes: &'a [u8], cursor: &Cursor<'_>) -> Result<&'a [u8], Error> {
+pub(super) fn element<'a>(bytes: &'a [u8], cursor: &Cursor<'_>) -> Result<&'a [u8], Error> {
     if bytes.len() <= ELEMENT_BYTES_MAX {
         return Ok(bytes);
     }

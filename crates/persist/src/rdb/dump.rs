@@ -11,7 +11,7 @@ use super::cursor::Cursor;
 use super::decode::{Decoder, Limits};
 use super::encode::{Compression, Encoder};
 use super::error::Error;
-use super::format::{VERSION_WRITTEN, Version};
+use super::format::{self, VERSION_FIELD_TIMES, VERSION_WRITTEN, Version};
 use super::reader::Checksum;
 
 const FOOTER_BYTES: usize = 10;
@@ -20,13 +20,18 @@ const FOOTER_BYTES: usize = 10;
 pub fn dump(value: ValueRef<'_>, compression: Compression) -> Vec<u8> {
     let mut out = vec![Encoder::kind(value)];
     Encoder::new(compression).value(value, &mut out);
-    seal(&mut out);
+    let has_field_times = out[0] == format::HASH_METADATA;
+    seal_as(if has_field_times { VERSION_FIELD_TIMES } else { VERSION_WRITTEN }, &mut out);
     out
 }
 
 /// Appends version and checksum.
 pub fn seal(payload: &mut Vec<u8>) {
-    payload.extend_from_slice(&(VERSION_WRITTEN as u16).to_le_bytes());
+    seal_as(VERSION_WRITTEN, payload);
+}
+
+fn seal_as(version: u32, payload: &mut Vec<u8>) {
+    payload.extend_from_slice(&(version as u16).to_le_bytes());
     let crc = checksum(CrcAlgorithm::Crc64Redis, payload);
     payload.extend_from_slice(&crc.to_le_bytes());
 }

@@ -7,6 +7,7 @@
 //! | set | an intset, else member by member (a set's listpack would need RDB 11) |
 //! | stream | its blocks, groups and what is pending (RDB 10) |
 //! | hash, sorted set | their listpack (RDB 10), else element by element |
+//! | hash with fields that expire | its fields, with their times (RDB 12) |
 //!
 //! Strings longer than 20 bytes are compressed where that is wished and helps.
 
@@ -18,9 +19,9 @@ use keyspace::types::set::{Set, SetView};
 use keyspace::types::zset::{Zset, ZsetView};
 use keyspace::value::ValueRef;
 
-use super::format;
 use super::lzf::Compressor;
 use super::stream_form;
+use super::{format, hash_times};
 
 /// Whether strings are compressed: the option `rdbcompression`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +61,7 @@ impl Encoder {
             },
             ValueRef::Hash(hash) => match hash.view() {
                 HashView::Packed(_) => format::HASH_LISTPACK,
+                HashView::Fields(_) if hash.next_expire_at().is_some() => format::HASH_METADATA,
                 HashView::Fields(_) => format::HASH,
             },
             ValueRef::Zset(zset) => match zset.view() {
@@ -164,8 +166,12 @@ impl Encoder {
     }
 
     fn hash(&mut self, hash: &Hash, out: &mut Vec<u8>) {
-        if let HashView::Packed(packed) = hash.view() {
-            return self.string(&packed.to_listpack(), out);
+        match hash.view() {
+            HashView::Packed(packed) => return self.string(&packed.to_listpack(), out),
+            HashView::Fields(fields) if hash.next_expire_at().is_some() => {
+                return hash_times::encode(fields, self, out);
+            }
+            HashView::Fields(_) => {}
         }
         length(hash.len() as u64, out);
         for (field, value) in hash.iter() {

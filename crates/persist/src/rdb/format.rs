@@ -87,8 +87,10 @@ pub const NODE_PLAIN: u64 = 1;
 /// A node of LIST_QUICKLIST_2 that is a listpack.
 pub const NODE_PACKED: u64 = 2;
 
-/// The version of the files that we write: the lowest that holds all our types.
+/// The version of the files that we write: the lowest that holds all our types but one.
 pub const VERSION_WRITTEN: u32 = 10;
+/// The version with hashes whose fields expire.
+pub const VERSION_FIELD_TIMES: u32 = 12;
 /// The newest version of Redis's that we read.
 pub const VERSION_MAX: u32 = 14;
 /// Valkey's version, under a magic of its own.

@@ -12,6 +12,7 @@
 use std::io::Read;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use keyspace::access;
 use keyspace::hasher::hash;
@@ -62,6 +63,20 @@ pub struct Loading<'a> {
     pub libraries: &'a dyn Libraries,
     /// Where to tell how far it has come.
     pub progress: &'a Progress,
+    /// A delay for each key, for tests, in microseconds; below 0: of one in so many keys.
+    pub key_delay: &'a (dyn Fn() -> i64 + Sync),
+}
+
+impl Loading<'_> {
+    /// Waits as tests ask for.
+    fn delay(&self, keys: usize) {
+        let delay = (self.key_delay)();
+        if delay != 0 {
+            let keys = keys as u64;
+            let us = if delay > 0 { delay as u64 * keys } else { keys / delay.unsigned_abs() };
+            std::thread::sleep(Duration::from_micros(us));
+        }
+    }
 }
 
 /// What a file held.
@@ -235,6 +250,7 @@ impl<'a> Worker<'a> {
             }
             self.insert(frame, index, batch, decoder)?;
         }
+        self.loading.delay(group.len());
         self.loading.progress.keys.fetch_add(group.len() as u64, Ordering::Relaxed);
         Ok(())
     }

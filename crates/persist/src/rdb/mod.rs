@@ -35,6 +35,7 @@ pub mod encode;
 pub mod error;
 pub mod file;
 pub mod format;
+mod hash_times;
 pub mod load;
 pub mod lzf;
 pub mod reader;

@@ -211,7 +211,9 @@ impl Snapshot<'_> {
     /// Writes the snapshot into `out`, which is flushed but not synced. `at_instant` runs at its
     /// instant, with every shard locked.
     pub fn write<W: Write>(&self, out: W, at_instant: impl FnOnce()) -> Result<W, Failed> {
-        let mut writer = Writer::new(out, self.options, &self.header)?;
+        let has_field_times = self.space.has_field_times();
+        let header = Header { has_field_times, ..self.header.clone() };
+        let mut writer = Writer::new(out, self.options, &header)?;
         for source in self.libraries.sources() {
             writer.function(&source)?;
         }

@@ -39,6 +39,8 @@ pub struct Header<'a> {
     pub created_s: i64,
     /// Memory in use, in bytes.
     pub used_memory: u64,
+    /// Whether some hash may have fields that expire.
+    pub has_field_times: bool,
     /// Whether it is the base of an append-only file.
     pub is_aof_base: bool,
     /// Further fields.
@@ -66,7 +68,11 @@ impl<W: Write> Writer<W> {
             db: None,
             written: 0,
         };
-        writer.buffer.extend_from_slice(format!("REDIS{:04}", format::VERSION_WRITTEN).as_bytes());
+        let version = match header.has_field_times {
+            true => format::VERSION_FIELD_TIMES,
+            false => format::VERSION_WRITTEN,
+        };
+        writer.buffer.extend_from_slice(format!("REDIS{version:04}").as_bytes());
         writer.aux("redis-ver", header.redis_version);
         writer.aux("redis-bits", "64");
         writer.aux("ctime", &header.created_s.to_string());

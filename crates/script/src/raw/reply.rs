@@ -18,7 +18,8 @@ use std::ffi::c_int;
 use mlua::ffi as lua;
 use resp::Writer;
 
-use super::stack::{State, bytes_at, get_field, need_stack, pop, push_bytes, set_field, type_of};
+use super::stack::{State, bytes_at, get_field, need_stack, pop, push_bytes, push_ref};
+use super::stack::{set_field, type_of};
 use super::state::inner_of;
 
 const STACK: &std::ffi::CStr = c"lua stack limit reach when parsing redis.call reply";
@@ -67,7 +68,7 @@ pub unsafe fn push(l: State, reader: &mut Reader<'_>) {
         b'$' | b'*' if line == b"-1" => lua::lua_pushboolean(l, 0),
         b'$' => push_bytes(l, reader.text(number(line) as usize)),
         b'*' | b'>' => push_array(l, reader, number(line) as c_int),
-        b'+' => push_single(l, b"ok", line),
+        b'+' => push_status(l, line),
         b'-' => push_error_reply(l, line),
         b'%' => push_map(l, reader, number(line)),
         b'~' => push_set(l, reader, number(line)),
@@ -82,6 +83,18 @@ pub unsafe fn push(l: State, reader: &mut Reader<'_>) {
         b'=' => push_verbatim(l, reader.text(number(line) as usize)),
         _ => lua::lua_pushnil(l),
     }
+}
+
+unsafe fn push_status(l: State, text: &[u8]) {
+    let references = &raw const (*inner_of(l)).references;
+    lua::lua_createtable(l, 0, 1);
+    push_ref(l, (*references).ok);
+    if text == b"OK" {
+        push_ref(l, (*references).ok_text);
+    } else {
+        push_bytes(l, text);
+    }
+    lua::lua_rawset(l, -3);
 }
 
 unsafe fn push_single(l: State, name: &[u8], text: &[u8]) {
@@ -157,6 +170,10 @@ fn truncated(number: f64) -> i64 {
 /// A line of a reply: line ends in it become spaces.
 fn put_line(out: &mut Writer, kind: u8, text: &[u8]) {
     out.raw(&[kind]);
+    if !text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+        out.raw(text);
+        return out.raw(b"\r\n");
+    }
     for piece in text.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')) {
         match piece.split_last() {
             Some((b'\r' | b'\n', before)) => {
@@ -219,15 +236,27 @@ unsafe fn has(l: State, name: &[u8], kind: c_int) -> bool {
     false
 }
 
+/// Whether the field whose name is kept at `reference` is a string; it is pushed then.
+unsafe fn has_named(l: State, reference: c_int) -> bool {
+    push_ref(l, reference);
+    lua::lua_rawget_(l, -2);
+    if type_of(l, -1) == lua::LUA_TSTRING {
+        return true;
+    }
+    pop(l, 1);
+    false
+}
+
 /// Writes the table at the top if it stands for another type; it stays there.
 unsafe fn write_special(l: State, out: *mut Writer, resp3: bool) -> bool {
     if is_pure_array(l) {
         return false;
     }
-    if has(l, b"err", lua::LUA_TSTRING) {
+    let references = &raw const (*inner_of(l)).references;
+    if has_named(l, (*references).err) {
         note_counted(l);
         put_line(&mut *out, b'-', bytes_at(l, -1).unwrap_or_default());
-    } else if has(l, b"ok", lua::LUA_TSTRING) {
+    } else if has_named(l, (*references).ok) {
         put_line(&mut *out, b'+', bytes_at(l, -1).unwrap_or_default());
     } else if has(l, b"double", lua::LUA_TNUMBER) {
         (*out).double(lua::lua_tonumber(l, -1));

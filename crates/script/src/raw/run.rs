@@ -243,7 +243,7 @@ unsafe fn push_text(l: State, index: c_int) {
 }
 
 /// Reads the error at the top, outside of any protected call: memory has no limit here.
-unsafe fn failure(l: State, inner: *mut Inner, name: &str) -> Failure {
+unsafe fn failure(l: State, inner: *mut Inner, name: &[u8]) -> Failure {
     let limit = std::mem::replace(&mut (*inner).memory.limit, usize::MAX);
     let top = lua::lua_gettop(l);
     let failure = read_failure(l, name);
@@ -252,7 +252,8 @@ unsafe fn failure(l: State, inner: *mut Inner, name: &str) -> Failure {
     failure
 }
 
-unsafe fn read_failure(l: State, name: &str) -> Failure {
+unsafe fn read_failure(l: State, name: &[u8]) -> Failure {
+    let name = String::from_utf8_lossy(name);
     if type_of(l, -1) != lua::LUA_TTABLE {
         let text = bytes_at(l, -1).unwrap_or(b"execution failure");
         let text = String::from_utf8_lossy(&text[..text.len().min(100)]);

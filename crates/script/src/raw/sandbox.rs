@@ -107,6 +107,12 @@ pub unsafe extern "C-unwind" fn open(l: State) -> c_int {
     protect_strings(l);
     lua::lua_pushcclosure(l, run::handler, 0);
     (*references).handler = take_ref(l);
+    push_bytes(l, b"ok");
+    (*references).ok = take_ref(l);
+    push_bytes(l, b"OK");
+    (*references).ok_text = take_ref(l);
+    push_bytes(l, b"err");
+    (*references).err = take_ref(l);
     lua::lua_pushcclosure(l, run::runner, 0);
     (*references).runner = take_ref(l);
     0

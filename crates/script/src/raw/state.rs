@@ -50,6 +50,13 @@ pub struct References {
     pub globals_meta: c_int,
     /// The globals while a library is loaded.
     pub loading_globals: c_int,
+    /// The words `ok`, `OK` and `err` of nearly every reply: to fetch them costs less than to make
+    /// them.
+    pub ok: c_int,
+    /// See `ok`.
+    pub ok_text: c_int,
+    /// See `ok`.
+    pub err: c_int,
     /// KEYS and ARGV of the last script, each with its length; 0 before the first one.
     pub words: [(c_int, c_int); 2],
 }

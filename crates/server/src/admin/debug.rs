@@ -57,7 +57,20 @@ const ROWS: &[Command] = &[
         name: "SLEEP",
         run: sleep,
         usage: "seconds",
-        summary: "Stops this connection's event loop for so long; the others go on.",
+        summary: "Stops this connection's event loop, and all that wants keys, for so long.",
+        ..Command::DEFAULT
+    },
+    Command { name: "SEGFAULT", run: segfault, summary: "Crashes the server.", ..Command::DEFAULT },
+    Command {
+        name: "PANIC",
+        run: assert,
+        summary: "Crashes the server by a failed assertion.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "ASSERT",
+        run: assert,
+        summary: "Crashes the server by a failed assertion.",
         ..Command::DEFAULT
     },
     Command {
@@ -181,10 +194,10 @@ const ROWS: &[Command] = &[
     },
 ];
 
-/// The subcommands that look at keys or make some.
+/// The subcommands that look at keys or make some, and the one that keeps others from them.
 fn wants_keys(args: Args<'_>) -> bool {
-    const NAMES: [&str; 6] =
-        ["OBJECT", "LISTPACK", "HTSTATS-KEY", "POPULATE", "DIGEST", "DIGEST-VALUE"];
+    const NAMES: [&str; 7] =
+        ["SLEEP", "OBJECT", "LISTPACK", "HTSTATS-KEY", "POPULATE", "DIGEST", "DIGEST-VALUE"];
     args.get(1).is_some_and(|word| NAMES.iter().any(|name| is(word, name)))
 }
 
@@ -344,6 +357,14 @@ fn sleep(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     std::thread::sleep(time);
     cx.out.ok();
     Ok(())
+}
+
+fn segfault(_: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
+    crate::crash::fault()
+}
+
+fn assert(_: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    crate::crash::die(&format!("DEBUG {}", String::from_utf8_lossy(args.word(1))))
 }
 
 fn set_active_expire(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {

@@ -76,6 +76,9 @@ impl Digest {
                 let mut pair = Digest::default();
                 pair.mix(&field.to_vec());
                 pair.mix(&value.to_vec());
+                if hash.expire_at(&field.to_vec()).flatten().is_some() {
+                    pair.add(b"!!hexpire!!");
+                }
                 self.add(&pair.0);
             }),
             ValueRef::Zset(zset) => zset.iter().for_each(|(member, score)| {

@@ -316,6 +316,7 @@ fn stats(page: &mut Page<'_>) {
     page.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
     let expired = space.total(|tally| &tally.expired);
     page.field("expired_keys", expired);
+    page.field("expired_subkeys", space.total(|tally| &tally.expired_fields));
     page.field("expired_stale_perc", "0.00");
     page.zeros(&["expired_time_cap_reached_count", "expire_cycle_cpu_milliseconds"]);
     expire_lag(page, expired);

@@ -110,7 +110,7 @@ pub const FAMILY: Family = Family {
             usage: "subcommand [arg [arg ...]]",
             summary: "Refused: this server is not a node of a cluster.",
             since: "3.0.0",
-            flags: STALE,
+            flags: STALE.with(NO_SCRIPT),
             ..Command::DEFAULT
         },
         Command {

@@ -83,6 +83,10 @@ fn bgsave(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     match save::begin(&shared) {
         Ok(()) => cx.out.simple("Background saving started"),
         Err(NotBegun::InProgress) => return Err(IN_PROGRESS),
+        Err(NotBegun::Busy) if shared.aof.is_ending() => {
+            save::schedule(&shared);
+            cx.out.simple("Background saving started");
+        }
         Err(NotBegun::Busy) if schedules => {
             save::schedule(&shared);
             cx.out.simple("Background saving scheduled");

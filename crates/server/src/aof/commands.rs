@@ -42,7 +42,8 @@ fn bgrewriteaof(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     if aof.rewriting().0 {
         return Err(Error::text("ERR Background append only file rewriting already in progress"));
     }
-    let is_busy = shared.core.space.has_image() || shared.persistence.is_saving();
+    let has_image = shared.core.space.has_image() && !aof.is_ending();
+    let is_busy = has_image || shared.persistence.is_saving();
     aof.ask_rewrite(is_busy);
     cx.out.simple(if is_busy {
         "Background append only file rewriting scheduled"

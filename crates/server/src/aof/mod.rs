@@ -132,8 +132,14 @@ impl Aof {
     /// Whether a rewrite runs or is about to, since when, and whether one waits for something else.
     pub fn rewriting(&self) -> (bool, Option<Instant>, bool) {
         let state = self.state();
-        let runs = state.started.is_some() || state.wants_rewrite && !state.is_scheduled;
-        (runs, state.started, state.is_scheduled)
+        // One that is to end counts no more: to clients it is gone.
+        let runs = state.started.is_some() && !self.cancel.load(Ordering::SeqCst);
+        (runs || state.wants_rewrite && !state.is_scheduled, state.started, state.is_scheduled)
+    }
+
+    /// Whether a rewrite is about to end that was told to.
+    pub fn is_ending(&self) -> bool {
+        self.state().started.is_some() && self.cancel.load(Ordering::SeqCst)
     }
 
     /// What has come of rewriting.
@@ -172,11 +178,12 @@ impl Aof {
             log.holds_syncs.store(false, Ordering::Relaxed);
         }
         let is_on = options.is_on(const { index_of("appendonly") });
+        let mut state = self.state();
         let was_on = self.wants_on.swap(is_on, Ordering::SeqCst);
         if was_on && !is_on {
             self.cancel.store(true, Ordering::SeqCst);
+            (state.wants_rewrite, state.is_scheduled) = (false, false);
         }
-        let mut state = self.state();
         if is_on && !was_on && state.phase == Phase::Off {
             state.wants_rewrite = true;
             state.is_scheduled = false;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use commands::context::{Host, Session};
+use commands::context::{Host, Script, Session, Tick};
 use commands::engine::Turn;
 use keyspace::effects::Freeing;
 use keyspace::keys::Keys;
@@ -62,9 +62,16 @@ pub fn open_files(shared: &Shared) -> Result<Files, String> {
     Files::open(disk, Path::new(&dir), &folder, &name).map_err(|error| error.to_string())
 }
 
-/// Loads what there is in the background; until that is done clients are answered -LOADING.
+/// Loads what there is in the background, if there is anything; until that is done clients are
+/// answered -LOADING.
 pub fn begin(shared: &Arc<Shared>, recovery: Recovery) -> io::Result<()> {
-    shared.persistence.begin_loading(recovery.0.total_bytes(), now_ms());
+    let total = recovery.0.total_bytes();
+    if total == 0 {
+        // Nothing to load: the first client need not wait, as with Redis.
+        run(shared, recovery);
+        return Ok(());
+    }
+    shared.persistence.begin_loading(total, now_ms());
     let shared = Arc::clone(shared);
     let thread = std::thread::Builder::new().name("load".into());
     thread.spawn(move || {
@@ -270,10 +277,28 @@ fn load_preamble(
     Ok(end)
 }
 
-/// The server around commands that are replayed: there is none.
-struct NoServer;
+/// The server around commands that are replayed: there is none, but what takes long is told.
+struct NoServer {
+    /// Milliseconds from which a script is long; 0 = never.
+    busy_ms: i64,
+}
 
-impl Host for NoServer {}
+impl Host for NoServer {
+    fn script_tick(&mut self, script: &Script) -> Tick {
+        let ran_ms = now_ms() - script.started_ms;
+        script.ran_ms.store(ran_ms, Ordering::Relaxed);
+        let is_long = self.busy_ms > 0 && ran_ms >= self.busy_ms;
+        if is_long && !script.is_busy.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "Slow script detected: still in execution after {ran_ms} milliseconds, replayed \
+                 from the append-only file. Script name is: {}.",
+                script.name
+            );
+        }
+        // What is in the file has been written: it is not cut short.
+        Tick::GoOn
+    }
+}
 
 /// Runs commands without clients.
 struct Replay<'a> {
@@ -304,6 +329,8 @@ impl<'a> Replay<'a> {
     fn run(&mut self, bytes: &[u8]) -> Result<(), String> {
         let registry = &self.shared.core.registry;
         let now_ms = now_ms();
+        let busy_ms = self.shared.options.number(const { index_of("busy-reply-threshold") });
+        let mut no_server = NoServer { busy_ms };
         let mut index = 0;
         while index < self.requests.len() {
             let words = self.requests.command(index, bytes);
@@ -316,7 +343,7 @@ impl<'a> Replay<'a> {
                 thread: self.thread,
                 now_ms,
                 random: &mut self.random,
-                host: &mut NoServer,
+                host: &mut no_server,
             };
             let (session, out) = (&mut self.session, &mut self.out);
             index += turn.run_some(session, out, &self.requests, bytes, index);

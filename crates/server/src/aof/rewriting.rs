@@ -74,7 +74,15 @@ fn next_job(shared: &Shared) -> Job {
     }
     state.wants_rewrite |= wants_on && grows_too_much(shared, &mut state);
     state.is_scheduled = state.wants_rewrite && has_image;
-    if state.wants_rewrite && !has_image { Job::Rewrite } else { Job::Nothing }
+    if !state.wants_rewrite || has_image {
+        return Job::Nothing;
+    }
+    // Under the lock under which it may be asked for and turned off: what is asked for from here on
+    // is another one, and turning off from here on cancels this one.
+    (state.wants_rewrite, state.is_scheduled) = (false, false);
+    state.started = Some(Instant::now());
+    aof.cancel.store(aof.is_stopping.load(Ordering::SeqCst), Ordering::SeqCst);
+    Job::Rewrite
 }
 
 /// Whether the file has grown as much as the options say.
@@ -115,8 +123,8 @@ fn turn_off(shared: &Shared) {
         tracing::warn!("the end of the append-only file is lost: {}", sys::error_text(&error));
     }
     let mut state = aof.state();
+    // What was asked for before has gone with turning it off; what came after stays.
     state.phase = Phase::Off;
-    state.wants_rewrite = false;
     state.files = None;
 }
 
@@ -138,13 +146,6 @@ fn rewrite(shared: &Shared) {
     let aof = &shared.aof;
     let mut state = aof.state();
     let is_first = state.phase != Phase::On && aof.is_on();
-    (state.wants_rewrite, state.is_scheduled) = (false, false);
-    aof.cancel.store(aof.is_stopping.load(Ordering::SeqCst), Ordering::SeqCst);
-    // Turned off since this rewrite was asked for: that was to cancel it.
-    if (is_first || state.phase == Phase::On) && !aof.wants_on.load(Ordering::SeqCst) {
-        aof.cancel.store(true, Ordering::SeqCst);
-    }
-    state.started = Some(Instant::now());
     if is_first {
         state.phase = Phase::Waiting;
     }

@@ -231,6 +231,7 @@ fn quit(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
 fn reset(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let session = &mut *cx.session;
     session.multi = None;
+    session.kept = None;
     session.db = 0;
     session.no_touch = false;
     session.forget_watches();

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use keyspace::keyspace::Tally;
 use keyspace::load::OnDuplicate;
+use persist::rdb::check::check;
 use persist::rdb::load::{self, Loading, Progress, Summary};
 use persist::rdb::reader::{CHECKSUM, Checksum};
 use persist::rdb::{Error, Why};
@@ -17,6 +19,9 @@ use crate::options::index_of;
 use crate::shared::Shared;
 use crate::sys;
 use crate::worker::now_ms;
+
+/// Damages of a file that are told one by one, at most.
+const DAMAGES_TOLD: usize = 20;
 
 /// Loads what is on disk in the background; until that is done clients are answered -LOADING. A
 /// file that is not sound ends the server.
@@ -77,10 +82,26 @@ fn give_up(shared: &Shared, error: &Error) {
     let what = if error.reading == CHECKSUM { "RDB CRC error: " } else { "" };
     let path = save::path(shared);
     tracing::error!("Internal error in RDB reading: {what}{}: {error}", path.display());
+    tell_damages(&path);
     tracing::error!("Terminating server after rdb file reading failure.");
     tracing::error!("forebay check rdb tells more, and with --fix saves what is sound");
     shared.persistence.fail("Fatal error loading the DB, check server logs. Exiting.".into());
     shared.stop();
+}
+
+/// Says what a look through the whole file finds, as Redis does by its own checker.
+fn tell_damages(path: &Path) {
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let Ok((total, file)) = opened else { return };
+    let report = check(io::BufReader::new(file), total, now_ms());
+    for damage in report.damages.iter().take(DAMAGES_TOLD) {
+        let key = damage.key.as_ref().map_or_else(String::new, |(key, _)| {
+            format!(" in key '{}' of database {}", key.escape_ascii(), damage.db)
+        });
+        tracing::error!("RDB check: {}{key}", damage.error);
+    }
+    let (keys, bad) = (report.keys, report.damages.len());
+    tracing::error!("RDB check: {keys} keys are sound, {bad} places are not");
 }
 
 /// Loads a file into the keyspace on the threads that may be used for that.
@@ -127,6 +148,7 @@ pub fn load_source<R: io::Read + Send>(
         checksum: if is_checked { Checksum::Verify } else { Checksum::Ignore },
         libraries: shared.persistence.libraries(),
         progress,
+        key_delay: &|| shared.options.number(const { index_of("key-load-delay") }),
     };
     let (summary, rest, source) = load::load(source, Some(total), &loading)?;
     tell(&summary);

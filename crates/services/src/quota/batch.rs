@@ -53,6 +53,9 @@ pub struct Batch {
     pub kept: Vec<Kept>,
 }
 
+/// What counters grow by: cost and records, by organisation and start of the period.
+type Deltas = BTreeMap<(Arc<str>, i64), (i64, i64)>;
+
 const RECORD_COLUMNS: &str = "quota_record (org_id, key_id, period_ms, received_ms, event_ms, \
                               kind, source, subject, event_key, cost, data)";
 
@@ -87,7 +90,7 @@ impl Batch {
     }
 
     /// What each counter grows by, ordered so that two writers never wait for each other.
-    pub fn deltas(&self) -> BTreeMap<(Arc<str>, i64), (i64, i64)> {
+    pub fn deltas(&self) -> Deltas {
         let mut deltas = BTreeMap::new();
         for record in &self.records {
             let key = (Arc::clone(&record.org), record.period_ms);
@@ -118,8 +121,10 @@ impl Batch {
         // First: a batch that was applied before must fail before it does anything.
         let mut statements =
             vec![Statement::Insert { into, columns: 3, values: numbers, tail: String::new() }];
-        all.counters(dialect, &mut statements);
+        let deltas = all.deltas();
         all.rows(&mut statements);
+        // Last: an organisation's counter is what writers wait for, and it is held until the end.
+        counters(deltas, dialect, &mut statements);
         if last % PRUNE_EVERY == 0 && forgotten > 0 {
             let sql = "DELETE FROM quota_batch WHERE writer = ? AND number <= ?";
             let values = vec![writer.into(), Value::Int(forgotten)];
@@ -144,20 +149,6 @@ impl Batch {
             }
         }
         events
-    }
-
-    fn counters(&self, dialect: Dialect, statements: &mut Vec<Statement>) {
-        let mut values = Vec::new();
-        for ((org, period_ms), (used, records)) in self.deltas() {
-            let numbers = [period_ms, used, 0, records].map(Value::Int);
-            values.push(Value::from(&*org));
-            values.extend(numbers);
-        }
-        if !values.is_empty() {
-            let into = "quota_counter (org_id, period_ms, used, adjusted, records)";
-            let tail = dialect.or_add("quota_counter", "org_id, period_ms", &["used", "records"]);
-            statements.push(Statement::Insert { into, columns: 5, values, tail });
-        }
     }
 
     fn rows(self, statements: &mut Vec<Statement>) {
@@ -198,5 +189,18 @@ impl Batch {
                         (org_id, idempotency_key, fingerprint, status, answer, at_ms)";
             statements.push(Statement::Insert { into, columns: 6, values, tail: tail() });
         }
+    }
+}
+
+fn counters(deltas: Deltas, dialect: Dialect, statements: &mut Vec<Statement>) {
+    let mut values = Vec::with_capacity(deltas.len() * 5);
+    for ((org, period_ms), (used, records)) in deltas {
+        values.push(Value::from(&*org));
+        values.extend([period_ms, used, 0, records].map(Value::Int));
+    }
+    if !values.is_empty() {
+        let into = "quota_counter (org_id, period_ms, used, adjusted, records)";
+        let tail = dialect.or_add("quota_counter", "org_id, period_ms", &["used", "records"]);
+        statements.push(Statement::Insert { into, columns: 5, values, tail });
     }
 }

@@ -11,6 +11,8 @@ use super::period::from_rfc3339;
 use super::plan::NUMBER_MAX;
 use super::secret::digest;
 
+/// Records in one request at most.
+pub const RECORDS_MAX: usize = 1000;
 /// Longest `type`, `source` and `subject`, in bytes.
 const WORD_BYTES_MAX: usize = 255;
 

@@ -140,7 +140,7 @@ impl Applier {
             let batches = frames.iter().map(|frame| (frame.number, frame.batch.clone())).collect();
             let statements =
                 Batch::statements(batches, dialect, &self.committer.writer, forgotten, now_ms);
-            match self.committer.commit(&statements, last, &mut || {}) {
+            match self.committer.commit(&statements, last, &mut || true) {
                 Ok(()) => {
                     for (org, period_ms, cost) in frames.iter().flat_map(|frame| &frame.settle) {
                         org.settle(*period_ms, *cost);
@@ -172,7 +172,7 @@ impl Applier {
         let mut known = Known::default();
         let batch = &frame.batch;
         let asked =
-            self.committer.insist(&mut || {}, &mut |database| known.ask_of(database, batch));
+            self.committer.insist(&mut || true, &mut |database| known.ask_of(database, batch));
         if let Err(error) = asked {
             tracing::warn!("quota: {error}");
             return frame;
@@ -209,6 +209,8 @@ pub struct Flusher {
     pub clock: Clock,
     /// Rows of a transaction at most.
     pub rows_max: usize,
+    /// How long a transaction waits for more rows: nobody waits for it.
+    pub linger: Duration,
     /// Shared with the journal's thread.
     pub between: Arc<Between>,
 }
@@ -216,17 +218,18 @@ pub struct Flusher {
 impl Flusher {
     /// Applies what comes until the queue is closed and empty.
     pub fn run(self) {
-        let Flusher { frames, committer, store, clock, rows_max, between } = self;
+        let Flusher { frames, committer, store, clock, rows_max, linger, between } = self;
         let counts = committer.counts();
         let mut applier = Applier { committer, store: Some(store), between: Arc::clone(&between) };
         loop {
-            match frames.take(rows_max, 1, Duration::ZERO) {
+            match frames.take(rows_max, usize::MAX, linger) {
                 Group::End => return,
                 Group::Jobs(jobs) => {
                     jobs.into_iter().for_each(|job| run_job(&mut applier.committer, job));
                 }
                 Group::Works(group) => {
                     let last = group.last().map_or(0, |frame| frame.number);
+                    let count = group.len();
                     let rows: usize = group.iter().map(|frame| frame.batch.records.len()).sum();
                     let names = group.iter().map(|frame| Known::names(&frame.batch));
                     let names: Vec<_> = names.collect();
@@ -237,6 +240,7 @@ impl Flusher {
                     names.iter().for_each(|names| known.forget(names));
                     counts.records.fetch_add(rows as u64, Ordering::Relaxed);
                     between.applied.store(last, Ordering::Release);
+                    frames.finish(count);
                 }
             }
         }
@@ -276,7 +280,11 @@ impl Scribe {
                 Group::Jobs(jobs) => {
                     jobs.into_iter().for_each(|job| run_job(&mut self.committer, job));
                 }
-                Group::Works(works) => self.acknowledge(works),
+                Group::Works(works) => {
+                    let count = works.len();
+                    self.acknowledge(works);
+                    self.queue.finish(count);
+                }
             }
         }
         self.frames.close();

@@ -8,13 +8,12 @@ use serde_json::{Value as Json, json};
 
 use super::answer::{Refusal, Usage};
 use super::caller::{ApiKey, PREFIX, Scope};
-use super::org::{NotCharged, Org};
+use super::org::{Glance, NotCharged, Org};
 use super::period::{from_rfc3339, rfc3339};
 use super::plan::{NUMBER_MAX, Plan};
 use super::secret;
 use super::service::{Service, busy, unreachable_database};
 use crate::database::{Database, DatabaseError, Statement, Value};
-use crate::store::Charge;
 
 /// Rows of the audit in one answer.
 const AUDIT_ROWS_MAX: i64 = 1000;
@@ -247,7 +246,7 @@ impl Service {
         }
         let org = self.org_or_none(database, org)?;
         let now_ms = self.now_ms();
-        let (period, key) = org.period(now_ms);
+        let (period, _) = org.period(now_ms);
         let fingerprint = secret::digest(format!("{delta} {reason}").as_bytes());
         let name = format!("adjust:{idempotency_key}");
         let statements = self.adjustment(database, &org, period.start_ms, *delta);
@@ -276,10 +275,8 @@ impl Service {
             }
             Err(error) => return Err(unreachable_database(error)),
         }
-        // A counter that the store has forgotten is loaded with this in it.
-        match self.store.charge(&key, *delta, i64::MAX, now_ms) {
-            Ok(Charge::Done(_) | Charge::Over(_) | Charge::Missing) => {}
-            Err(error) => tracing::warn!("quota: {error}"),
+        if let Err(error) = org.adjust(&*self.store, period.start_ms, *delta, now_ms) {
+            tracing::warn!("quota: {error}");
         }
         Ok(false)
     }
@@ -318,6 +315,21 @@ impl Service {
             })
         };
         Ok(rows.map_err(unreachable_database)?.iter().map(line).collect())
+    }
+
+    /// Where an organisation stands, from memory alone and without waiting for anybody.
+    pub fn glance(&self, id: &str, now_ms: i64) -> Option<Glance> {
+        self.known_org(id)?.glance(now_ms)
+    }
+
+    /// Calls back when all that was accepted before is in the database.
+    pub fn flush(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
+        match self.frames.clone() {
+            None => self.queue.when_finished(Box::new(then)),
+            Some(frames) => {
+                self.queue.when_finished(Box::new(move || frames.when_finished(Box::new(then))))
+            }
+        }
     }
 
     /// Where an organisation stands; `then` takes it.

@@ -15,6 +15,7 @@ pub mod answer;
 pub mod batch;
 pub mod caller;
 pub mod event;
+mod expiry;
 pub mod ingest;
 pub mod journal;
 pub mod known;

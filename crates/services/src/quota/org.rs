@@ -40,6 +40,8 @@ struct Counter {
     plans: u32,
     /// Whether the store was given what the database holds since this server started.
     is_loaded: bool,
+    /// What the store said last that it holds.
+    used: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,25 @@ pub struct Standing {
     pub before: i64,
     /// What it holds.
     pub used: i64,
+}
+
+/// What [`Org::glance`] sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    /// What the counter holds.
+    pub used: i64,
+    /// What it may hold; none = no limit.
+    pub limit: Option<i64>,
+    /// Seconds until the next period, rounded up.
+    pub reset_after_s: i64,
+}
+
+/// What a counter holds after a charge.
+fn held(charge: Charge) -> Option<i64> {
+    match charge {
+        Charge::Done(used) | Charge::Over(used) => Some(used),
+        Charge::Missing => None,
+    }
 }
 
 impl Org {
@@ -148,7 +169,8 @@ impl Org {
         let same = |counter: &Counter| counter.period.start_ms == period.start_ms;
         if let Some(place) = state.counters.iter().position(same) {
             let pending = state.counters[place].pending;
-            state.counters[place] = Counter { period, key, pending, plans, is_loaded: false };
+            state.counters[place] =
+                Counter { period, key, pending, plans, is_loaded: false, used: None };
             return place;
         }
         while state.counters.len() >= PERIODS_KEPT {
@@ -156,7 +178,8 @@ impl Org {
             let Some(idle) = idle else { break };
             state.counters.remove(idle);
         }
-        state.counters.push(Counter { period, key, pending: 0, plans, is_loaded: false });
+        let pending = 0;
+        state.counters.push(Counter { period, key, pending, plans, is_loaded: false, used: None });
         state.counters.len() - 1
     }
 
@@ -198,6 +221,7 @@ impl Org {
             match store.charge(&counter.key, total, ceiling, now_ms)? {
                 Charge::Done(used) => {
                     counter.pending += total;
+                    counter.used = Some(used);
                     return Ok(Standing { before: used - total, used });
                 }
                 Charge::Missing => return Err(NotCharged::Missing),
@@ -234,7 +258,37 @@ impl Org {
         let Some(counter) = found else { return Ok(()) };
         counter.pending -= cost;
         // If the store has forgotten it, it will be loaded without this.
-        store.charge(&counter.key, -cost, i64::MAX, now_ms).map(drop)
+        let charge = store.charge(&counter.key, -cost, i64::MAX, now_ms)?;
+        counter.used = held(charge);
+        Ok(())
+    }
+
+    /// Adds to a counter what the database holds already.
+    pub fn adjust(
+        &self,
+        store: &dyn Store,
+        period_ms: i64,
+        delta: i64,
+        now_ms: i64,
+    ) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let found = state.counters.iter_mut().find(|counter| counter.period.start_ms == period_ms);
+        let Some(counter) = found else { return Ok(()) };
+        // A counter that the store has forgotten is loaded with this in it.
+        let charge = store.charge(&counter.key, delta, i64::MAX, now_ms)?;
+        counter.used = held(charge);
+        Ok(())
+    }
+
+    /// Where it stands, from memory alone and without waiting: none if that is not known, or if
+    /// somebody else is at it.
+    pub fn glance(&self, now_ms: i64) -> Option<Glance> {
+        let state = self.state.try_lock().ok()?;
+        let is_it = |counter: &&Counter| counter.plans == state.plans && counter.period.has(now_ms);
+        let counter = state.counters.iter().rfind(is_it)?;
+        let (used, limit) = (counter.used?, state.planned.plan.limit);
+        let reset_after_s = (counter.period.end_ms - now_ms + 999) / 1000;
+        Some(Glance { used, limit, reset_after_s })
     }
 
     /// Gives the store what the database holds of the period of `at_ms`, if it has forgotten it.
@@ -254,7 +308,9 @@ impl Org {
         }
         counter.is_loaded = true;
         let expire_at_ms = counter.period.end_ms.saturating_add(KEPT_AFTER_MS);
-        store.put(&counter.key, held + counter.pending, expire_at_ms, now_ms)
+        let used = held + counter.pending;
+        counter.used = Some(used);
+        store.put(&counter.key, used, expire_at_ms, now_ms)
     }
 
     /// What is reserved in a period and not yet in the database.
@@ -365,6 +421,24 @@ mod tests {
         // The database holds the two that were settled; one is on its way.
         org.load(&store, now, 2, now).expect("memory answers");
         assert_eq!(ask(&org, &store, now, &[1, 1, 1]), (vec![true, true, false], 5));
+    }
+
+    #[test]
+    fn a_glance_sees_what_was_charged_and_given_back() {
+        let (org, store) = (org(r#"{"limit": 5}"#), MemoryStore::default());
+        let (now, start) = (ms("2026-11-30T23:59:00Z"), ms("2026-11-01T00:00:00Z"));
+        let used = |now| org.glance(now).map(|glance| glance.used);
+        assert_eq!(used(now), None);
+        ask(&org, &store, now, &[1, 1, 1]);
+        let seen = Glance { used: 3, limit: Some(5), reset_after_s: 60 };
+        assert_eq!(org.glance(now), Some(seen));
+        org.release(&store, start, 1, now).expect("memory answers");
+        org.adjust(&store, start, -1, now).expect("memory answers");
+        assert_eq!(used(now), Some(1));
+        assert_eq!(used(now + 60_000), None);
+        store.clear();
+        org.adjust(&store, start, -1, now).expect("memory answers");
+        assert_eq!(used(now), None);
     }
 
     #[test]

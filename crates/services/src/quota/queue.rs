@@ -100,8 +100,17 @@ struct Line<W> {
     jobs: Vec<Job>,
     rows: usize,
     is_closed: bool,
-    is_waiting: bool,
+    /// Threads that wait for something to come.
+    waiting: usize,
+    /// How many came, and how many of them are done with.
+    came: u64,
+    finished: u64,
+    /// Who is to be told when so many are done with.
+    watchers: Vec<(u64, Watcher)>,
 }
+
+/// Told once that something is done.
+pub type Watcher = Box<dyn FnOnce() + Send>;
 
 /// See the module.
 pub struct Queue<W> {
@@ -114,7 +123,16 @@ impl<W: Rows> Queue<W> {
     /// A queue of so many rows at most.
     pub fn new(rows_max: usize) -> Queue<W> {
         let (works, jobs) = (VecDeque::new(), Vec::new());
-        let line = Line { works, jobs, rows: 0, is_closed: false, is_waiting: false };
+        let line = Line {
+            works,
+            jobs,
+            rows: 0,
+            is_closed: false,
+            waiting: 0,
+            came: 0,
+            finished: 0,
+            watchers: Vec::new(),
+        };
         Queue { line: Mutex::new(line), came: Condvar::new(), rows_max }
     }
 
@@ -129,6 +147,7 @@ impl<W: Rows> Queue<W> {
             return Err(Box::new(work));
         }
         line.rows += work.rows();
+        line.came += 1;
         line.works.push_back(work);
         self.wake(line);
         Ok(())
@@ -138,15 +157,16 @@ impl<W: Rows> Queue<W> {
     pub fn push_anyway(&self, work: W) {
         let mut line = self.lock();
         line.rows += work.rows();
+        line.came += 1;
         line.works.push_back(work);
         self.wake(line);
     }
 
     fn wake(&self, line: MutexGuard<'_, Line<W>>) {
-        let is_waiting = line.is_waiting;
+        let waiting = line.waiting;
         drop(line);
-        if is_waiting {
-            self.came.notify_all();
+        if waiting > 0 {
+            self.came.notify_one();
         }
     }
 
@@ -166,21 +186,21 @@ impl<W: Rows> Queue<W> {
             if line.is_closed {
                 return Group::End;
             }
-            line.is_waiting = true;
+            line.waiting += 1;
             if line.works.is_empty() {
                 line = self.came.wait(line).unwrap_or_else(|poisoned| poisoned.into_inner());
             } else {
                 let until = *until.get_or_insert_with(|| Instant::now() + linger);
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
+                    line.waiting -= 1;
                     break;
                 }
                 let waited = self.came.wait_timeout(line, left);
                 line = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
             }
-            line.is_waiting = false;
+            line.waiting -= 1;
         }
-        line.is_waiting = false;
         let mut works = Vec::new();
         let mut rows = 0;
         while let Some(work) = line.works.front() {
@@ -194,14 +214,50 @@ impl<W: Rows> Queue<W> {
         Group::Works(works)
     }
 
-    /// Takes out those for which this is true.
+    /// Takes out those for which this is true; they are done with.
     pub fn take_out(&self, is_over: impl Fn(&W) -> bool) -> Vec<W> {
         let mut line = self.lock();
-        let (over, on): (Vec<W>, Vec<W>) =
-            std::mem::take(&mut line.works).into_iter().partition(|work| is_over(work));
-        line.works = on.into();
+        let line = &mut *line;
+        let first = line.came - line.works.len() as u64;
+        let mut over = Vec::new();
+        for (place, work) in (first..).zip(std::mem::take(&mut line.works)) {
+            if !is_over(&work) {
+                line.works.push_back(work);
+                continue;
+            }
+            // As if it had never come: those behind it move up.
+            let gone = over.len() as u64;
+            let behind = line.watchers.iter_mut().filter(|(count, _)| *count > place - gone);
+            behind.for_each(|(count, _)| *count -= 1);
+            over.push(work);
+        }
+        line.came -= over.len() as u64;
         line.rows -= over.iter().map(Rows::rows).sum::<usize>();
         over
+    }
+
+    /// Says that so many of those that were taken are done with.
+    pub fn finish(&self, count: usize) {
+        let mut line = self.lock();
+        line.finished += count as u64;
+        let finished = line.finished;
+        let all = std::mem::take(&mut line.watchers);
+        let (done, waiting): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(count, _)| *count <= finished);
+        line.watchers = waiting;
+        drop(line);
+        done.into_iter().for_each(|(_, watcher)| watcher());
+    }
+
+    /// Calls back when all that has come before is done with; at once if it is.
+    pub fn when_finished(&self, watcher: Watcher) {
+        let mut line = self.lock();
+        if line.finished < line.came {
+            let came = line.came;
+            return line.watchers.push((came, watcher));
+        }
+        drop(line);
+        watcher();
     }
 
     /// How many wait.
@@ -239,5 +295,48 @@ impl<W: Rows + Send> Jobs for Queue<W> {
         let mut line = self.lock();
         line.jobs.push(job);
         self.wake(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    impl Rows for u32 {
+        fn rows(&self) -> usize {
+            1
+        }
+    }
+
+    #[test]
+    fn watchers_are_told_when_what_came_before_is_done() {
+        let (queue, told) = (Queue::<u32>::new(100), Arc::new(AtomicU32::new(0)));
+        let watch = |bit: u32| {
+            let told = Arc::clone(&told);
+            queue.when_finished(Box::new(move || {
+                told.fetch_or(bit, Ordering::Relaxed);
+            }));
+        };
+        let seen = || told.load(Ordering::Relaxed);
+        watch(1);
+        assert_eq!(seen(), 1);
+        for work in 0..4 {
+            assert!(queue.push(work).is_ok());
+        }
+        watch(2);
+        assert!(queue.push(4).is_ok());
+        watch(4);
+        let Group::Works(works) = queue.take(2, 1, Duration::ZERO) else { panic!("works") };
+        assert_eq!(works, [0, 1]);
+        // Two that wait are taken out, one before each watcher.
+        assert_eq!(queue.take_out(|work| *work == 3 || *work == 4), [3, 4]);
+        queue.finish(2);
+        assert_eq!(seen(), 1);
+        let Group::Works(works) = queue.take(2, 1, Duration::ZERO) else { panic!("works") };
+        assert_eq!(works, [2]);
+        queue.finish(1);
+        assert_eq!(seen(), 7);
     }
 }

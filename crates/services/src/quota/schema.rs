@@ -78,7 +78,7 @@ fn words(step: &str, dialect: Dialect) -> String {
 pub fn migrate(database: &mut dyn Database) -> Result<(), DatabaseError> {
     let table = "CREATE TABLE IF NOT EXISTS quota_schema (step {int} NOT NULL PRIMARY KEY)";
     let dialect = database.dialect();
-    database.transact(&[Statement::run(words(table, dialect), Vec::new())])?;
+    done_before(database.transact(&[Statement::run(words(table, dialect), Vec::new())]))?;
     let rows = database.query("SELECT MAX(step) FROM quota_schema", &[])?;
     let done = rows.first().map_or(0, |row| row[0].int());
     if done > STEPS.len() as i64 {
@@ -92,11 +92,22 @@ pub fn migrate(database: &mut dyn Database) -> Result<(), DatabaseError> {
         let number = index as i64 + 1;
         let note = "INSERT INTO quota_schema (step) VALUES (?)";
         statements.push(Statement::run(note, vec![number.into()]));
-        match database.transact(&statements) {
-            // Another server did the same step at the same time.
-            Err(DatabaseError::Duplicate(_)) => {}
-            result => drop(result?),
+        if dialect == Dialect::Mysql {
+            // It has no transactions around tables: a step that was cut short has made some.
+            for statement in statements {
+                done_before(database.transact(&[statement]))?;
+            }
+        } else {
+            done_before(database.transact(&statements))?;
         }
     }
     Ok(())
+}
+
+/// What is there already was made by an earlier try, or by another server at the same time.
+fn done_before<T>(result: Result<T, DatabaseError>) -> Result<(), DatabaseError> {
+    match result {
+        Err(DatabaseError::Duplicate(_)) => Ok(()),
+        result => result.map(drop),
+    }
 }

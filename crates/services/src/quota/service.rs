@@ -9,6 +9,7 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -59,6 +60,12 @@ pub struct Settings {
     pub backlog_rows: usize,
     /// How long a request may wait for the database.
     pub wait: Duration,
+    /// Connections that store requests side by side, where each has a transaction of its own.
+    pub writers: usize,
+    /// How long the journal's transactions wait for more records.
+    pub flush: Duration,
+    /// How long answers are kept for requests that come again, in milliseconds.
+    pub kept_ms: i64,
     /// Milliseconds after which an idle session ends.
     pub session_idle_ms: i64,
     /// SHA-256 of the key that may do everything, in hexadecimal digits.
@@ -72,6 +79,9 @@ impl Default for Settings {
             grouping: Grouping { ack: Ack::Group, rows_max: 256, linger },
             backlog_rows: 100_000,
             wait: Duration::from_secs(5),
+            writers: 4,
+            flush: Duration::from_millis(20),
+            kept_ms: 32 * 86_400_000,
             session_idle_ms: 30 * 60_000,
             root_hash: String::new(),
         }
@@ -100,7 +110,7 @@ pub struct Service {
     pub(super) queue: Arc<Queue<Work>>,
     /// The thread that changes the database; its jobs run between its transactions.
     pub(super) changer: Arc<dyn Jobs>,
-    frames: Option<Arc<Queue<Frame>>>,
+    pub(super) frames: Option<Arc<Queue<Frame>>>,
     pub(super) clock: Clock,
     desk: Arc<Queue<Never>>,
     callers: RwLock<HashMap<String, Entry>>,
@@ -108,6 +118,8 @@ pub struct Service {
     pub(super) in_flight: Mutex<HashSet<(Arc<str>, String)>>,
     pub(super) sessions: Mutex<super::session::Sessions>,
     random: Mutex<Box<dyn FnMut() -> u64 + Send>>,
+    /// When old rows are looked for next.
+    pub(super) expire_next_ms: AtomicI64,
     /// For metrics.
     pub counts: Arc<Counts>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -150,12 +162,15 @@ impl Service {
         let (desk_queue, mut desk_committer) = (Arc::clone(&desk), committer("desk"));
         let mut threads =
             vec![spawn("quota-desk", move || run_desk(&desk_queue, &mut desk_committer))?];
-        let crew =
-            Crew { store: &store, clock: &clock, queue: &queue, grouping: settings.grouping };
+        let crew = Crew { store: &store, clock: &clock, queue: &queue, settings: &settings };
         let (changer, frames): (Arc<dyn Jobs>, _) = match journal {
             None => {
-                let writer = crew.writer(committer("writer"));
-                threads.push(spawn("quota-writer", move || writer.run())?);
+                let gate = Arc::default();
+                let is_alone = settings.grouping.ack != Ack::Sync;
+                for index in 0..if is_alone { 1 } else { settings.writers.max(1) } {
+                    let writer = crew.writer(committer(&format!("writer{index}")), &gate);
+                    threads.push(spawn("quota-writer", move || writer.run())?);
+                }
                 (Arc::clone(&queue) as _, None)
             }
             Some(journal) => {
@@ -180,6 +195,7 @@ impl Service {
             in_flight: Mutex::default(),
             sessions: Mutex::default(),
             random: Mutex::new(random),
+            expire_next_ms: AtomicI64::new(0),
             counts,
             threads: Mutex::new(threads),
         }))
@@ -301,6 +317,11 @@ impl Service {
         Ok(Some(org))
     }
 
+    /// An organisation that is in memory, unless somebody else is looking for one just now.
+    pub(super) fn known_org(&self, id: &str) -> Option<Arc<Org>> {
+        self.orgs.try_lock().ok()?.get(id).cloned()
+    }
+
     /// Organisations in memory.
     pub(super) fn known_orgs(&self) -> Vec<Arc<Org>> {
         lock(&self.orgs).values().cloned().collect()
@@ -366,19 +387,20 @@ struct Crew<'a> {
     store: &'a Arc<dyn Store>,
     clock: &'a Clock,
     queue: &'a Arc<Queue<Work>>,
-    grouping: Grouping,
+    settings: &'a Settings,
 }
 
 impl Crew<'_> {
-    fn writer(&self, committer: Committer) -> Writer {
+    fn writer(&self, committer: Committer, gate: &Arc<RwLock<()>>) -> Writer {
         Writer {
             counts: committer.counts(),
             committer,
             queue: Arc::clone(self.queue),
             store: Arc::clone(self.store),
             clock: Arc::clone(self.clock),
-            grouping: self.grouping,
+            grouping: self.settings.grouping,
             number: 0,
+            gate: Arc::clone(gate),
         }
     }
 
@@ -394,7 +416,8 @@ impl Crew<'_> {
             committer,
             store: Arc::clone(self.store),
             clock: Arc::clone(self.clock),
-            rows_max: self.grouping.rows_max,
+            rows_max: self.settings.grouping.rows_max,
+            linger: self.settings.flush,
             between: Arc::clone(&between),
         };
         let scribe = Scribe {
@@ -404,7 +427,7 @@ impl Crew<'_> {
             committer: looker,
             store: Arc::clone(self.store),
             clock: Arc::clone(self.clock),
-            grouping: self.grouping,
+            grouping: self.settings.grouping,
             between,
             number: 0,
         };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::answer::Refusal;
 use super::caller::Caller;
 use super::service::{Service, busy, lock};
+use super::writer::refuse_overdue;
 
 /// A session of this server.
 #[derive(Debug)]
@@ -84,9 +85,9 @@ impl Service {
         Some((session.caller, session.accepted))
     }
 
-    /// Ends the sessions that have been idle for too long, and writes down who was refused. To be
-    /// called now and then.
-    pub fn tidy(&self, now_ms: i64) {
+    /// Ends the sessions that have been idle for too long, refuses requests that have waited for
+    /// too long, writes down who was refused, and deletes old rows. To be called now and then.
+    pub fn tidy(self: &Arc<Self>, now_ms: i64) {
         let idle: Vec<String> = lock(&self.sessions)
             .iter()
             .filter(|(_, session)| session.idle_at_ms <= now_ms)
@@ -101,5 +102,8 @@ impl Service {
                 self.note(&org.id, "denials", "", denied as i64);
             }
         }
+        // A writer that waits for the database's answer cannot do it.
+        refuse_overdue(&self.queue, &*self.store, now_ms);
+        self.expire(now_ms);
     }
 }

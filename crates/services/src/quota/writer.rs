@@ -4,8 +4,9 @@
 //! not to have happened. A transaction of unknown end is sent again under the same number until its
 //! end is known; it is never given up while the server runs.
 
-use std::sync::Arc;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::answer::{Ack, Outcome, Refusal, refuse};
@@ -96,47 +97,61 @@ impl Committer {
     }
 
     /// Does something with the connection until it is not lost or busy; `meanwhile` is called
-    /// before each new try.
+    /// before each new try and says whether there shall be one.
     pub fn insist<T>(
         &mut self,
-        meanwhile: &mut dyn FnMut(),
+        meanwhile: &mut dyn FnMut() -> bool,
         run: &mut dyn FnMut(&mut dyn Database) -> Result<T, DatabaseError>,
     ) -> Result<T, DatabaseError> {
         let mut pause = PAUSE_MIN;
         loop {
-            let error = match self.database().and_then(&mut *run) {
-                Err(error @ (DatabaseError::Lost(_) | DatabaseError::Busy(_))) => error,
-                result => {
-                    self.counts.is_lost.store(false, Ordering::Relaxed);
+            let mut is_lost = true;
+            let tried = self.database().map(|database| {
+                let result = run(database);
+                is_lost = matches!(result, Err(DatabaseError::Lost(_)));
+                result
+            });
+            let error = match tried {
+                // A server that lets nobody in now may do so later.
+                Err(error) => error,
+                Ok(Err(error @ (DatabaseError::Lost(_) | DatabaseError::Busy(_)))) => error,
+                Ok(result) => {
+                    if self.counts.is_lost.swap(false, Ordering::Relaxed) {
+                        tracing::warn!("quota: the database is reached again");
+                    }
                     return result;
                 }
             };
-            if matches!(error, DatabaseError::Lost(_)) {
+            if is_lost {
                 self.database = None;
                 self.counts.losses.fetch_add(1, Ordering::Relaxed);
                 if !self.counts.is_lost.swap(true, Ordering::Relaxed) {
                     tracing::warn!("quota: {error}; trying again");
                 }
             }
-            if self.counts.is_ending.load(Ordering::Relaxed) {
+            if self.counts.is_ending.load(Ordering::Relaxed) || !meanwhile() {
                 return Err(error);
             }
-            meanwhile();
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// Runs the transaction of the batch with this number, once, whatever happens on the way.
+    /// Runs the transaction of the batch with this number, once, whatever happens on the way. It
+    /// is given up when `meanwhile` says so, but only if it is known not to have happened.
     pub fn commit(
         &mut self,
         statements: &[Statement],
         number: i64,
-        meanwhile: &mut dyn FnMut(),
+        meanwhile: &mut dyn FnMut() -> bool,
     ) -> Result<(), DatabaseError> {
         let writer = self.writer.clone();
-        let result = self.insist(meanwhile, &mut |database| {
+        let is_open = Cell::new(false);
+        let mut meanwhile = || meanwhile() || is_open.get();
+        let result = self.insist(&mut meanwhile, &mut |database| {
             let done = database.transact(statements).map(drop);
+            // Once a try was lost, only an answer of the database tells that it did not happen.
+            is_open.set(is_open.get() || matches!(done, Err(DatabaseError::Lost(_))));
             if !matches!(done, Err(DatabaseError::Duplicate(_))) {
                 return done;
             }
@@ -179,6 +194,8 @@ pub struct Writer {
     pub number: i64,
     /// For metrics.
     pub counts: Arc<Counts>,
+    /// Held while a group is stored and settled; a job has it alone.
+    pub gate: Arc<RwLock<()>>,
 }
 
 impl Writer {
@@ -191,19 +208,25 @@ impl Writer {
             match self.queue.take(rows_max, hoped, linger) {
                 Group::End => return,
                 Group::Jobs(jobs) => {
+                    let gate = Arc::clone(&self.gate);
+                    let _alone = gate.write().unwrap_or_else(PoisonError::into_inner);
                     for job in jobs {
                         run_job(&mut self.committer, job);
                     }
                 }
                 Group::Works(works) => {
                     let count = works.len();
+                    let gate = Arc::clone(&self.gate);
+                    let together = gate.read().unwrap_or_else(PoisonError::into_inner);
                     let answers = self.store_group(works, TRIES_MAX);
+                    drop(together);
                     // Those who wait now and those who are about to be answered may come together.
                     hoped = if ack == Ack::Sync { 1 } else { count + self.queue.len() };
                     hoped -= hoped / 8;
                     for (work, outcome) in answers {
                         (work.done)(outcome);
                     }
+                    self.queue.finish(count);
                 }
             }
         }
@@ -225,7 +248,7 @@ impl Writer {
             return works.into_iter().zip(outcomes).collect();
         }
         let records = batch.records.len() as u64;
-        match self.commit(batch, now_ms) {
+        match self.commit(batch, now_ms, last_deadline(&works)) {
             Ok(()) => {
                 self.counts.records.fetch_add(records, Ordering::Relaxed);
                 works.iter().for_each(settle);
@@ -239,11 +262,19 @@ impl Writer {
     }
 
     /// Commits a batch; if that fails, with what would have been done.
-    fn commit(&mut self, batch: Batch, now_ms: i64) -> Result<(), (DatabaseError, Vec<Statement>)> {
+    fn commit(
+        &mut self,
+        batch: Batch,
+        now_ms: i64,
+        deadline: Instant,
+    ) -> Result<(), (DatabaseError, Vec<Statement>)> {
         self.number += 1;
         let number = self.number;
         let Writer { committer, queue, store, clock, .. } = self;
-        let mut meanwhile = || refuse_overdue(queue, &**store, clock());
+        let mut meanwhile = || {
+            refuse_overdue(queue, &**store, clock());
+            Instant::now() < deadline
+        };
         let dialect = committer.connect.dialect();
         let statements = Batch::statements(
             vec![(number, batch)],
@@ -280,7 +311,11 @@ impl Writer {
         let mut known = Known::default();
         if works.iter().any(Work::needs_look) {
             let Writer { committer, queue, store, clock, .. } = self;
-            let mut meanwhile = || refuse_overdue(queue, &**store, clock());
+            let deadline = last_deadline(works);
+            let mut meanwhile = || {
+                refuse_overdue(queue, &**store, clock());
+                Instant::now() < deadline
+            };
             committer.insist(&mut meanwhile, &mut |database| known.ask(database, works))?;
         }
         Ok(known)
@@ -296,6 +331,11 @@ impl Writer {
         };
         works.into_iter().map(turn_away).collect()
     }
+}
+
+/// When the last of them has waited long enough.
+fn last_deadline(works: &[Work]) -> Instant {
+    works.iter().map(|work| work.deadline).max().unwrap_or_else(Instant::now)
 }
 
 /// Runs a job with the connection, or without one if there is none to be had.

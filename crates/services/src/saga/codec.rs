@@ -322,7 +322,11 @@ fn whole_branch(w: &mut Writer, branch: &Branch, from_ms: u64) {
 }
 
 fn branch_state(w: &mut Writer, branch: &Branch, from_ms: u64) {
-    w.byte(branch.status as u8 | u8::from(branch.touched) << 2);
+    let has_output = !branch.output.is_empty();
+    w.byte(branch.status as u8 | u8::from(branch.touched) << 2 | u8::from(has_output) << 3);
+    if has_output {
+        w.text(&branch.output);
+    }
     tries(w, &branch.tries, from_ms);
     w.time(branch.finished_ms, from_ms);
 }
@@ -331,6 +335,7 @@ fn read_branch_state(r: &mut Reader, branch: &mut Branch, from_ms: u64) -> Optio
     let flags = r.byte()?;
     branch.status = BranchStatus::of_number(flags & 3)?;
     branch.touched = flags & 4 != 0;
+    branch.output = if flags & 8 != 0 { r.text()? } else { "".into() };
     branch.tries = read_tries(r, from_ms)?;
     branch.finished_ms = r.time(from_ms)?;
     Some(())

@@ -8,15 +8,15 @@
 //!        |  lock given back
 //!        v
 //!   leave: calls to branches, answers to clients
-//!          none      calls: written to the OS     answers: at once
-//!          everysec  calls: written to the OS     answers: at once
+//!          none      calls and answers: written to the OS
+//!          everysec  calls and answers: written to the OS; on the disk within a second
 //!          always    calls and answers: on the disk (group commit)
 //! ```
 //!
 //! Locks are taken in this order: a shard, the index, the timers; none while a call leaves.
 //!
-//! **Invariant:** a call leaves only after the record of the transition that causes it is out of
-//! this process's hands, in every mode: kill -9 loses no step that a participant has seen.
+//! **Invariant:** a call or an answer leaves only after the record of the transition that causes it
+//! is out of this process's hands, in every mode: kill -9 loses nothing that anybody has seen.
 //! **Invariant:** an unfinished transaction is never forgotten.
 
 use std::cmp::Reverse;
@@ -28,12 +28,13 @@ use persist::journal::{Journal, Position};
 
 use super::codec;
 use super::index::{Entry, Filter, Finished, ID_TIME_SHIFT, Index};
+use super::local;
 use super::machine::{self, Answer, Call, Refusal};
 use super::outgoing::{Caller, Outgoing};
 use super::policy::{Moment, Rules};
 use super::submission;
 use super::topics::Topics;
-use super::transaction::{BRANCHES_MAX, Transaction};
+use super::transaction::{BRANCHES_MAX, Branch, Transaction};
 use super::verbs::{self, Verb};
 use super::words::{Durability, Hold, Kind, Status, Verdict};
 
@@ -64,6 +65,8 @@ pub struct Settings {
     pub finished_max: usize,
     /// Bytes that finished ones may take.
     pub finished_bytes_max: u64,
+    /// Whether steps may be run by the server itself, on its keyspace and its SQL database.
+    pub local_steps: bool,
 }
 
 impl Default for Settings {
@@ -76,6 +79,7 @@ impl Default for Settings {
             failed_keep_ms: 30 * 24 * 3600 * 1000,
             finished_max: 2_000_000,
             finished_bytes_max: 1 << 30,
+            local_steps: false,
         }
     }
 }
@@ -254,7 +258,7 @@ impl Coordinator {
                     }
                     machine::submit(&mut live.t, moment).map_err(Error::from)
                 }
-                Some(Slot::Done(bytes)) => Err(refuse_finished(bytes, "submit")),
+                Some(Slot::Done(bytes)) => Err(refuse_again(bytes, &t)),
                 None => Err(Error::NotFound),
             };
             return match outcome {
@@ -265,7 +269,7 @@ impl Coordinator {
                 }
             };
         }
-        if let Err(error) = self.has_room() {
+        if let Err(error) = self.has_room().and_then(|()| self.may_run(&t)) {
             drop(shard);
             return done(Err(error));
         }
@@ -509,7 +513,8 @@ impl Coordinator {
             let out = move |is_safe: bool| this.let_out(effects, is_safe);
             return journal.when_safe(position, Box::new(out));
         }
-        let is_out = effects.calls.is_empty() || journal.write().is_ok();
+        let is_idle = effects.calls.is_empty() && effects.answers.is_empty();
+        let is_out = is_idle || journal.write().is_ok();
         self.let_out(effects, is_out);
     }
 
@@ -555,6 +560,15 @@ impl Coordinator {
             Some(journal) if !journal.is_healthy() => Err(Error::Log),
             _ => Ok(()),
         }
+    }
+
+    fn may_run(&self, t: &Transaction) -> Result<(), Error> {
+        let is_local = |branch: &Branch| local::is_local(&branch.url);
+        if !self.settings.local_steps && t.branches.iter().any(is_local) {
+            let why = "steps on the keyspace and on SQL are off; start with --saga-local-steps yes";
+            return Err(Error::Invalid(why.into()));
+        }
+        Ok(())
     }
 
     fn finished(&self, t: &Transaction, bytes: usize) {
@@ -684,6 +698,11 @@ impl Coordinator {
         if let Some(t) = codec::read_snapshot(&bytes) {
             shard.by_gid.remove(&t.gid);
             held(&self.index).update(id, Some(&Entry::of(&t)), None);
+            if t.branches.iter().any(|branch| local::is_local(&branch.url))
+                && let Some(caller) = self.caller.get()
+            {
+                caller.forget(&t.gid);
+            }
         }
         count(&self.counters.forgotten);
     }
@@ -703,9 +722,10 @@ pub(super) fn whole(slot: &Slot) -> Option<Transaction> {
     }
 }
 
-fn refuse_finished(bytes: &[u8], what: &'static str) -> Error {
+fn refuse_again(bytes: &[u8], asked: &Transaction) -> Error {
     match codec::read_snapshot(bytes) {
-        Some(t) => Refusal::State(t.kind, t.status, what).into(),
+        Some(t) if is_other(&t, asked) => Error::Different,
+        Some(t) => Refusal::State(t.kind, t.status, "submit").into(),
         None => Error::NotFound,
     }
 }
@@ -713,9 +733,7 @@ fn refuse_finished(bytes: &[u8], what: &'static str) -> Error {
 /// Whether two transactions under one gid are not the same one. Later requests may leave steps
 /// out; those they name must be the ones that are known.
 fn is_other(known: &Transaction, asked: &Transaction) -> bool {
-    let is_same = |(a, b): (&super::transaction::Branch, &super::transaction::Branch)| {
-        a.url == b.url && a.payload == b.payload
-    };
+    let is_same = |(a, b): (&Branch, &Branch)| a.url == b.url && a.payload == b.payload;
     known.kind != asked.kind
         || !asked.branches.is_empty()
             && (known.branches.len() != asked.branches.len()

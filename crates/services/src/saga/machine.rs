@@ -39,6 +39,7 @@
 //! - Who is neither final, nor held, nor busy has a time at which it goes on, but for what waits
 //!   for its client alone.
 
+use super::local::OUTPUT_BYTES_MAX;
 use super::policy::{Moment, Rules};
 use super::transaction::{Attempt, Branch, QUERY, Transaction, note};
 use super::words::{BranchStatus, Hold, Kind, Op, Status, Verdict};
@@ -357,10 +358,14 @@ fn answer_branch(
     answer: &Answer,
 ) {
     let is_action_of_saga = t.kind == Kind::Saga && t.branches[index].op == Op::Action;
+    let keeps_output = answer.text.len() <= OUTPUT_BYTES_MAX && t.keeps_outputs();
     let branch = &mut t.branches[index];
     t.updated_ms = moment.now_ms;
     match answer.verdict {
         Verdict::Success | Verdict::Operator => {
+            if keeps_output {
+                branch.output = answer.text.as_str().into();
+            }
             return done(branch, BranchStatus::Succeed, moment.now_ms);
         }
         Verdict::Failure if is_action_of_saga => {

@@ -5,6 +5,7 @@
 //!   machine     what happens to it: pure       verbs  what an operator may do
 //!   codec       transactions <--> records of the log
 //!   coordinator many of them: shards, log, timers, waiters, indexes, retention
+//!   local       steps that the server runs itself, and outputs of branches
 //!   view        a Transaction --> JSON
 //! ```
 //!
@@ -15,6 +16,7 @@ pub mod base64;
 pub mod codec;
 pub mod coordinator;
 pub mod index;
+pub mod local;
 pub mod machine;
 pub mod outgoing;
 pub mod plan;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::local::{self, Local};
 use super::machine::{Answer, Call};
 use super::policy::{Moment, Rules};
 use super::transaction::{QUERY, Transaction};
@@ -47,6 +48,10 @@ pub struct Outgoing {
     pub began_ms: u64,
     /// Ascends with every call of its transaction in this process.
     pub call: u64,
+    /// A step that the server runs itself.
+    pub local: Option<Box<Local>>,
+    /// Why it cannot be sent: it refers to what is not there.
+    pub broken: Option<String>,
 }
 
 /// Takes the answer and the time it came.
@@ -57,6 +62,8 @@ pub trait Caller: Send + Sync {
     /// Makes a call; `done` is called exactly once, from any thread, never before this returns
     /// on the same thread.
     fn call(&self, outgoing: Outgoing, done: Answered);
+    /// A transaction with steps of the server's own is forgotten: so may be its barrier.
+    fn forget(&self, _gid: &str) {}
     /// Something is due at this time, in ms since 1970, earlier than anything before.
     fn wake_at(&self, due_ms: u64);
 }
@@ -94,7 +101,38 @@ impl Outgoing {
             timeout_ms: rules.request_timeout_ms(&t.options),
             began_ms: moment.now_ms,
             call: call.call,
+            local: None,
+            broken: None,
         }
+        .with_outputs(t, call)
+    }
+
+    /// Puts in what later steps want of earlier ones' answers.
+    fn with_outputs(mut self, t: &Transaction, call: Call) -> Outgoing {
+        let branch = t.branches.get(usize::from(call.branch)).filter(|_| call.branch != QUERY);
+        let Some(branch) = branch else { return self };
+        self.local = Local::of(t, branch).map(Box::new);
+        if self.local.is_none() && t.plan.outputs {
+            let text = |value: Value| match value {
+                Value::String(text) => text,
+                other => other.to_string(),
+            };
+            let url = local::put_in(t, &branch.payload, &branch.url).map(text);
+            let payload = match serde_json::from_slice(&branch.payload) {
+                Ok(json) => {
+                    local::put_in_all(t, &branch.payload, &json).map(|value| value.to_string())
+                }
+                Err(_) => Ok(String::from_utf8_lossy(&branch.payload).into_owned()),
+            };
+            match (url, payload) {
+                (Ok(url), Ok(payload)) => {
+                    self.url = url.into();
+                    self.payload = payload.into_bytes().into();
+                }
+                (Err(text), _) | (_, Err(text)) => self.broken = Some(text),
+            }
+        }
+        self
     }
 
     /// What tells a participant that a call is one it has had before.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   saga      {"concurrent": true, "orders": {"2": [0, 1]}}    step 2 after steps 0 and 1
+//!   saga      {"outputs": true}                                see local.rs
 //!   msg       {"delay": 10}                                    seconds
 //!   workflow  {"name": "...", "data": "base64"}
 //! ```
@@ -22,6 +23,8 @@ struct SagaData {
     orders: Option<BTreeMap<String, Vec<u16>>>,
     #[serde(default)]
     concurrent: bool,
+    #[serde(default)]
+    outputs: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -52,6 +55,7 @@ pub fn plan(kind: Kind, custom_data: &str, steps_count: usize) -> Result<Plan, S
         Kind::Saga => {
             let data: SagaData = serde_json::from_str(custom_data).map_err(wrong)?;
             plan.concurrent = data.concurrent;
+            plan.outputs = data.outputs;
             plan.after = orders(data.orders.unwrap_or_default(), steps_count)?;
         }
         Kind::Msg => {

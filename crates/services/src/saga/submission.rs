@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::local;
 use super::plan;
 use super::topics::Topics;
 use super::transaction::{BRANCHES_MAX, Branch, Options, Transaction};
@@ -154,6 +155,11 @@ impl<'a> Request<'a> {
             return Err(format!("payloads: {} for {} steps", payloads.len(), steps.len()));
         }
         for (index, (step, payload)) in steps.iter().zip(payloads).enumerate() {
+            for url in [&step.action, &step.compensate] {
+                if local::is_local(url) {
+                    local::parse(url)?;
+                }
+            }
             if t.kind == Kind::Saga {
                 t.add_step(&step.action, &step.compensate, payload.as_bytes());
             } else {

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use super::local;
 use super::words::{BranchStatus, Durability, Hold, Kind, Op, Status, Verdict};
 
 /// Attempts that are kept per transaction: the first and the last of them, half each.
@@ -76,6 +77,8 @@ pub struct Branch {
     pub tries: Tries,
     /// When it was done, in ms since 1970; 0 = it is not.
     pub finished_ms: u64,
+    /// What its answer was, where later steps may want it.
+    pub output: Box<str>,
     /// Changed since the last record in the log. Never logged.
     pub dirty: bool,
 }
@@ -93,6 +96,8 @@ pub struct Plan {
     pub workflow: Box<str>,
     /// The data of a workflow.
     pub workflow_data: Box<[u8]>,
+    /// Answers of branches are kept, and put in where later ones refer to them.
+    pub outputs: bool,
 }
 
 /// One attempt, for those who ask what happened.
@@ -180,6 +185,7 @@ impl Branch {
             touched: false,
             tries: Tries::default(),
             finished_ms: 0,
+            output: "".into(),
             dirty: true,
         }
     }
@@ -238,6 +244,11 @@ impl Transaction {
     /// Steps of a saga.
     pub fn steps_count(&self) -> usize {
         self.branches.len() / 2
+    }
+
+    /// Whether the answers of branches are kept for later ones.
+    pub fn keeps_outputs(&self) -> bool {
+        self.plan.outputs || self.branches.iter().any(|branch| local::is_local(&branch.url))
     }
 
     /// Whether a call is under way.

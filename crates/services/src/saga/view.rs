@@ -180,6 +180,7 @@ fn own_branch(branch: &Branch) -> Value {
     object.insert("status".into(), branch.status.word().into());
     put(&mut object, "url", &*branch.url);
     put(&mut object, "payload", text(&branch.payload));
+    put(&mut object, "output", &*branch.output);
     put(&mut object, "tries", branch.tries.count);
     put(&mut object, "finished", time(branch.finished_ms));
     if branch.status == BranchStatus::Prepared && branch.tries.due_ms > 0 {

@@ -121,9 +121,9 @@ words! {
 words! {
     /// What must be safe before an answer or a call leaves.
     Durability {
-        /// Calls: written to the operating system. Answers: nothing.
+        /// Both: written to the operating system.
         None = "none",
-        /// Calls: written to the operating system. Answers: nothing; the disk within a second.
+        /// Both: written to the operating system, and on the disk within a second.
         EverySecond = "everysec",
         /// Both: on the disk (group commit).
         Always = "always",

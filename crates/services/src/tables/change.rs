@@ -211,8 +211,11 @@ impl Tables {
                 Err(error) => Err(error),
             };
             let health = Health::after(&result);
-            let count = if result.is_ok() { &this.stats.writes } else { &this.stats.write_errors };
-            count.add();
+            match &result {
+                Ok(Changed::Done { .. }) => this.stats.writes.add(),
+                Ok(_) => {}
+                Err(_) => this.stats.write_errors.add(),
+            }
             told(&tell, result.map_err(Fault::Database));
             health
         });

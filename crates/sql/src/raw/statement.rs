@@ -142,6 +142,16 @@ impl Handle {
         if code == ffi::SQLITE_OK { Ok(()) } else { Err(self.error(code)) }
     }
 
+    /// Has the database refuse to become larger than so many bytes; 0 for any size.
+    pub fn limit_size(&self, bytes_max: u64) {
+        let pages = |text: &str| {
+            self.connection().query_row(text, [], |row| row.get::<_, i64>(0)).unwrap_or(0)
+        };
+        let page = pages("PRAGMA page_size").max(512) as u64;
+        let most = if bytes_max == 0 { u64::from(u32::MAX) - 1 } else { bytes_max.div_ceil(page) };
+        crate::guard::as_owner(|| pages(&format!("PRAGMA max_page_count={most}")));
+    }
+
     /// Sets the longest value or row that may come up, in bytes.
     pub fn limit_length(&self, bytes_max: usize) {
         let bytes = c_int::try_from(bytes_max).unwrap_or(c_int::MAX);

@@ -54,7 +54,7 @@ impl<'t> Sql<'t> {
             (Dialect::Postgres, Kind::Text) => "CAST(? AS text)",
             (Dialect::Postgres, Kind::Int) => "CAST(? AS bigint)",
             (Dialect::Postgres, Kind::Real) => "CAST(? AS double precision)",
-            (Dialect::Postgres, Kind::Bool) => "(CAST(? AS bigint) <> 0)",
+            (Dialect::Postgres, Kind::Bool) => "CAST(? AS boolean)",
             (Dialect::Postgres, Kind::Date) => "CAST(CAST(? AS text) AS timestamptz)",
         };
         self.values.push(value);
@@ -78,7 +78,7 @@ impl<'t> Sql<'t> {
     }
 
     /// Adds an expression. It is in parentheses wherever it could be torn apart.
-    pub fn expr(&mut self, expr: &Expr) {
+    pub fn expr(&mut self, expr: &Expr) -> &mut Self {
         match &expr.node {
             Node::Literal(literal) => self.literal(literal),
             Node::Column(index) => {
@@ -98,9 +98,24 @@ impl<'t> Sql<'t> {
             Node::Arithmetic(op, a, b) => self.arithmetic(*op, a, b),
             Node::Call(function, arguments) => self.call(*function, arguments),
         }
+        self
     }
 
     fn pair(&mut self, a: &Expr, sign: &str, b: &Expr) {
+        let is_found = matches!((&a.node, &b.node), (Node::Column(_), Node::Literal(_)));
+        if self.dialect == Dialect::Mysql && is_found && sign == "=" && a.kind == Kind::Text {
+            // By its collation an index finds what may be equal; its bytes say whether it is.
+            self.push("(").expr(a);
+            self.push(" = ").expr(b);
+            self.push(" AND ");
+            self.sides(a, sign, b);
+            self.push(")");
+            return;
+        }
+        self.sides(a, sign, b);
+    }
+
+    fn sides(&mut self, a: &Expr, sign: &str, b: &Expr) {
         self.push("(");
         self.compared(a, sign);
         self.push(" ").push(sign).push(" ");
@@ -111,7 +126,8 @@ impl<'t> Sql<'t> {
     /// A side of a comparison: text is compared by its bytes.
     fn compared(&mut self, expr: &Expr, sign: &str) {
         if expr.kind != Kind::Text || self.dialect == Dialect::Sqlite {
-            return self.expr(expr);
+            self.expr(expr);
+            return;
         }
         match self.dialect {
             Dialect::Mysql => {
@@ -119,7 +135,9 @@ impl<'t> Sql<'t> {
                 self.push(" AS BINARY)");
             }
             // Equality is that of bytes there, and finds an index.
-            _ if matches!(sign, "=" | "<>") => self.expr(expr),
+            _ if matches!(sign, "=" | "<>") => {
+                self.expr(expr);
+            }
             _ => {
                 self.push("(").expr(expr);
                 self.push(" COLLATE \"C\")");
@@ -134,7 +152,8 @@ impl<'t> Sql<'t> {
             return;
         }
         if expr.kind == Kind::Real {
-            return self.expr(expr);
+            self.expr(expr);
+            return;
         }
         self.push("CAST(").expr(expr);
         self.push(match self.dialect {
@@ -319,7 +338,9 @@ impl<'t> Sql<'t> {
 
     /// Adds keys to sort by, and `id` so that the order is one.
     pub fn orders(&mut self, orders: &[Order]) {
-        for order in orders {
+        // A constant sorts nothing, and PostgreSQL takes none.
+        let is_constant = |order: &&Order| matches!(order.by.node, Node::Literal(_));
+        for order in orders.iter().filter(|order| !is_constant(order)) {
             self.compared(&order.by, "<");
             let (ascending, descending) = match self.dialect {
                 Dialect::Postgres => (" NULLS FIRST, ", " DESC NULLS LAST, "),
