@@ -34,7 +34,8 @@ UNITS = (
 ).split()
 # In external mode the suite itself leaves out all of these.
 SPAWNED_UNITS = ["info", "limits", "pubsubshard", "querybuf"]
-# integration/aof-race is not in Redis's own list: the suite deletes the files between its servers.
+# integration/aof-race is not in Redis's own list: the suite deletes the files between its servers,
+# so that redis-server fails it, too. tests/persistence/test_aof.py has what it is about.
 # What files and dumps are about: always on servers that the suite starts, with DEBUG and saves.
 PERSISTENCE_UNITS = (
     "unit/dump unit/aofrw integration/aof integration/aof-multi-part "

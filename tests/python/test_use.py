@@ -295,3 +295,26 @@ def test_server_basics(client):
     assert client.memory_usage("k") > 0
     assert abs(client.time()[0] - time.time()) < 5
     assert client.wait(0, 100) == 0
+
+
+def test_writes_want_the_replicas_that_are_asked_for(client):
+    client.set("k", "v")
+    client.config_set("min-replicas-to-write", 1)
+    try:
+        refused = pytest.raises(redis.ResponseError, match="Not enough good replicas")
+        with refused:
+            client.set("k", "w")
+        with refused:
+            client.pipeline(transaction=False).set("k", "w").set("l", "w").execute()
+        with refused:
+            client.pipeline(transaction=True).set("k", "w").get("k").execute()
+        with refused:
+            client.eval("return redis.call('SET', KEYS[1], 'w')", 1, "k")
+        with refused:
+            client.eval("#!lua\nreturn redis.call('GET', KEYS[1])", 1, "k")
+        assert client.eval("return redis.call('GET', KEYS[1])", 1, "k") == "v"
+        assert client.eval("#!lua flags=no-writes\nreturn redis.call('GET', KEYS[1])", 1, "k") == "v"
+        assert client.get("k") == "v"
+    finally:
+        client.config_set("min-replicas-to-write", 0)
+    assert client.set("k", "w")

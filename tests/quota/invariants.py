@@ -1,56 +1,100 @@
 """Random load on metered ingest, with kill -9 at random moments: nothing is lost, nothing counts
 twice, the limit is reached exactly.
 
-    tests/quota/invariants.py [--mode sync|group|journal] [--rounds 3] [--seed N]
+    tests/quota/invariants.py [--sql sqlite|mariadb|postgres] [--mode sync|group|journal]
+                              [--rounds 3] [--seed N] [--full-disk]
 
 A round: clients send records, each under an Idempotency-Key of its own; the server is killed and
-started again; whatever had no answer is sent again. At the end of all rounds every request is sent
-once more, which must change nothing; then more is sent than the limit allows. What must hold:
+started again, or, where there is a database server, that one, or both; whatever had no answer is
+sent again. Sometimes the database is stopped for a while (SIGSTOP), or is gone for longer than
+requests wait. At the end of all rounds every request is sent once more, which must change nothing;
+then more is sent than the limit allows. What must hold:
 
     records answered as accepted = rows in the database = the counter, and never above the limit
+
+--full-disk fills the disk that the database is on instead (as root: it mounts one of its own).
 """
 
 import argparse
 import http.client
 import json
+import os
 import pathlib
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "harness"))
+import databases  # noqa: E402
 import server as harness  # noqa: E402
 
 CLIENTS = 6
 READY_SECONDS_MAX = 20
 LEFT_FOR_THE_END = 50
+WAIT_MS = 1500
+MODES = ["sync", "group", "journal"]
+
+
+class File:
+    """SQLite: no server, a file in Forebay's folder."""
+
+    name = "sqlite"
+    process = None
+
+    def __init__(self, folder, **_):
+        self.path = pathlib.Path(folder) / "forebay.db"
+
+    def start(self):
+        return self
+
+    def stop(self):
+        pass
+
+    remove_folder = stop
+
+    def make(self, _):
+        return "sqlite:forebay.db"
+
+    def sql(self, text, _):
+        with sqlite3.connect(self.path, timeout=20) as database:
+            return database.execute(text).fetchall()
+
+
+KINDS = {"sqlite": File, "mariadb": databases.MariaDb, "postgres": databases.Postgres}
 
 
 class Forebay:
     """The server, its folder kept over restarts."""
 
-    def __init__(self, folder, mode):
-        self.folder, self.mode = folder, mode
+    def __init__(self, folder, mode, sql="sqlite:forebay.db"):
+        self.folder, self.mode, self.sql = folder, mode, sql
         self.http, self.resp = harness.free_port(), harness.free_port()
         self.process = None
+        self.more = []
 
     def start(self):
         options = {
             "port": self.resp, "http-port": self.http, "dir": self.folder, "quota": "yes",
             "quota-ack": self.mode, "save": "", "quota-backlog-rows": 2000, "loglevel": "warning",
+            "quota-wait-ms": WAIT_MS, "sql": self.sql,
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        self.process = subprocess.Popen([harness.default_binary(), "serve", *words])
+        log = open(pathlib.Path(self.folder) / "forebay.log", "ab")
+        self.process = subprocess.Popen([harness.default_binary(), "serve", *words, *self.more],
+                                        stdout=log, stderr=log)
         until = time.monotonic() + READY_SECONDS_MAX
         while True:
             try:
                 return self.call("GET", "/readyz")
             except OSError:
                 if time.monotonic() > until or self.process.poll() is not None:
-                    raise SystemExit("the server does not start")
+                    log = (pathlib.Path(self.folder) / "forebay.log").read_text()[-2000:]
+                    raise SystemExit(f"the server does not start:\n{log}")
                 time.sleep(0.02)
 
     def kill(self):
@@ -84,6 +128,7 @@ class Client(threading.Thread):
         self.forebay, self.key, self.number = forebay, key, number
         self.random = random.Random(seed)
         self.requests = {}
+        self.seen = set()
         self.is_stopped = False
         self.count = 0
 
@@ -99,6 +144,7 @@ class Client(threading.Thread):
         records, known = self.requests[name]
         status, body, headers = self.forebay.on(
             connection, "POST", "/v1/events", records, self.key, Idempotency_Key=f'"{name}"')
+        self.seen.add(status)
         if status in (200, 202):
             assert known is None or known == body["accepted"], (name, known, body)
             self.requests[name][1] = body["accepted"]
@@ -133,48 +179,84 @@ class Client(threading.Thread):
         return sum(told or 0 for _, told in self.requests.values())
 
 
-def verify(folder):
-    command = [harness.default_binary(), "quota", "verify", "--dir", str(folder)]
+def verify(forebay):
+    command = [harness.default_binary(), "quota", "verify", "--dir", str(forebay.folder),
+               "--sql", forebay.sql]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def rows(folder):
-    database = sqlite3.connect(pathlib.Path(folder) / "forebay.db")
-    one = lambda sql: database.execute(sql).fetchone()[0]  # noqa: E731
+def rows(database, name):
+    one = lambda sql: int(database.sql(sql, name)[0][0])  # noqa: E731
     count = one("SELECT COUNT(*) FROM quota_record")
     assert one("SELECT COALESCE(SUM(used), 0) FROM quota_counter") == count, "the counter differs"
-    database.close()
     return count
 
 
-def run(mode, rounds, seed, folder):
-    dice = random.Random(seed)
-    forebay = Forebay(folder, mode)
-    forebay.start()
-    root = (pathlib.Path(folder) / "quota-root.key").read_text().strip()
-    limit = 1_000_000
-    forebay.call("PUT", "/v1/orgs/acme/quota", {"limit": limit}, root)
-    key = forebay.call("POST", "/v1/orgs/acme/keys", {}, root)[1]["secret"]
-    clients = [Client(forebay, key, number, dice.random()) for number in range(CLIENTS)]
-    for number in range(rounds):
-        threads = [Client(forebay, key, client.number, dice.random()) for client in clients]
-        for thread, client in zip(threads, clients):
-            thread.requests, thread.count = client.requests, client.count
-            thread.start()
-        time.sleep(dice.uniform(0.05, 0.6))
+def accident(dice, forebay, database):
+    """Something dies, or does not answer for a while."""
+    kinds = ["forebay"]
+    if database.process:
+        kinds += ["database", "both", "stopped", "gone"]
+    kind = dice.choice(kinds)
+    if kind == "forebay":
         forebay.kill()
         forebay.start()
-        time.sleep(0.05)
-        for thread in threads:
-            thread.is_stopped = True
-        for thread, client in zip(threads, clients):
-            thread.join()
-            client.count = thread.count
-    connection = http.client.HTTPConnection("127.0.0.1", forebay.http, timeout=20)
+    elif kind == "both":
+        forebay.kill()
+        database.kill()
+        database.start()
+        forebay.start()
+    elif kind == "stopped":
+        stop_and_go(dice.uniform(0.1, 2.5), database.process.pid)
+    else:
+        database.kill()
+        time.sleep(dice.uniform(0, 2.5) if kind == "gone" else 0)
+        database.start()
+    return kind
+
+
+def stop_and_go(seconds, parent):
+    """The database does not answer: all its processes are stopped for a while."""
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)],
+                              capture_output=True, text=True).stdout.split()
+    everybody = [parent, *map(int, children)]
+    for sign in (signal.SIGSTOP, signal.SIGCONT):
+        for process in everybody:
+            try:
+                os.kill(process, sign)
+            except ProcessLookupError:
+                pass
+        time.sleep(seconds if sign == signal.SIGSTOP else 0)
+
+
+def set_up(forebay, limit):
+    root = (pathlib.Path(forebay.folder) / "quota-root.key").read_text().strip()
+    forebay.call("PUT", "/v1/orgs/acme/quota", {"limit": limit}, root)
+    return root, forebay.call("POST", "/v1/orgs/acme/keys", {}, root)[1]["secret"]
+
+
+def under_load(forebay, key, clients, dice, accidents):
+    """Lets clients send while accidents happen; they come back with what they were told."""
+    threads = [Client(forebay, key, client.number, dice.random()) for client in clients]
+    for thread, client in zip(threads, clients):
+        thread.requests, thread.count, thread.seen = client.requests, client.count, client.seen
+        thread.start()
+    accidents()
+    time.sleep(0.05)
+    for thread in threads:
+        thread.is_stopped = True
+    for thread, client in zip(threads, clients):
+        thread.join()
+        client.count = thread.count
+
+
+def finish(forebay, database, name, root, key, clients):
+    """Everything once more, then the end of the quota: what was accepted in all."""
+    connection = http.client.HTTPConnection("127.0.0.1", forebay.http, timeout=60)
     for client in clients:
-        for name in list(client.requests):
-            while not client.send(connection, name):
+        for request in list(client.requests):
+            while not client.send(connection, request):
                 time.sleep(0.01)
     accepted = sum(client.accepted() for client in clients)
     status, body, _ = forebay.call("GET", "/v1/quota", None, key)
@@ -196,22 +278,124 @@ def run(mode, rounds, seed, folder):
     assert not report["differences"], report
     forebay.process.terminate()
     forebay.process.wait()
-    verify(folder)
-    assert rows(folder) == limit, (rows(folder), limit)
-    print(f"{mode}: {rounds} kills, {limit} records accepted = stored = counted")
+    verify(forebay)
+    assert rows(database, name) == limit, (rows(database, name), limit)
+    return limit
+
+
+def run(mode, rounds, seed, folder, database):
+    dice = random.Random(seed)
+    forebay = Forebay(folder, mode, database.make(f"quota_{mode}"))
+    forebay.start()
+    root, key = set_up(forebay, 1_000_000)
+    clients = [Client(forebay, key, number, dice.random()) for number in range(CLIENTS)]
+    happened = []
+
+    def accidents():
+        time.sleep(dice.uniform(0.05, 0.6))
+        happened.append(accident(dice, forebay, database))
+
+    for _ in range(rounds):
+        under_load(forebay, key, clients, dice, accidents)
+    limit = finish(forebay, database, f"quota_{mode}", root, key, clients)
+    counted = ", ".join(f"{happened.count(kind)} {kind}" for kind in sorted(set(happened)))
+    print(f"{database.name}, {mode}: {counted}; {limit} records accepted = stored = counted",
+          flush=True)
+
+
+def full_disk(mode, kind, seed, mount):
+    """The disk is full: 503 for all that waits, nothing of it counted; then there is room again."""
+    dice = random.Random(seed)
+    folder = pathlib.Path(mount) / "data"
+    folder.mkdir()
+    home = tempfile.mkdtemp(prefix="forebay-quota-") if kind is not File else str(folder)
+    small = {"innodb_log_file_size": "8M"} if kind is databases.MariaDb else {
+        "max_wal_size": "32MB", "min_wal_size": "32MB"}
+    database = File(folder) if kind is File else kind(folder=folder, options=small).start()
+    try:
+        forebay = Forebay(home, mode, database.make("full"))
+        forebay.start()
+        root, key = set_up(forebay, 1_000_000)
+        clients = [Client(forebay, key, number, dice.random()) for number in range(CLIENTS)]
+        filler = Client(forebay, key, CLIENTS, dice.random())
+
+        def accidents():
+            ballast = pathlib.Path(mount) / "ballast"
+            with open(ballast, "wb") as file:
+                try:
+                    while True:
+                        file.write(bytes(1 << 16))
+                        file.flush()
+                except OSError:
+                    pass
+            until = time.monotonic() + 60
+            connection = http.client.HTTPConnection("127.0.0.1", forebay.http, timeout=8)
+            while 503 not in filler.seen and time.monotonic() < until:
+                name = filler.make()
+                filler.requests[name][0] = [{"x": os.urandom(150_000).hex()}]
+                try:
+                    filler.send(connection, name)
+                except (OSError, http.client.HTTPException):
+                    # PostgreSQL gives up when its log cannot grow: what it was doing then has no
+                    # known end until it is back, and others are refused.
+                    break
+            connection.close()
+            ballast.unlink()
+            # A database that gave up over it comes back.
+            if database.process and database.process.poll() is not None:
+                database.start()
+
+        under_load(forebay, key, clients, dice, accidents)
+        # The journal's disk is another one, where there is a database server.
+        if mode != "journal" or kind is File:
+            seen = filler.seen.union(*(client.seen for client in clients))
+            assert 503 in seen, f"a full disk was not told: {seen}"
+        limit = finish(forebay, database, "full", root, key, [*clients, filler])
+        print(f"{database.name}, {mode}: disk full; {limit} records accepted = stored = counted",
+              flush=True)
+    finally:
+        if forebay.process and forebay.process.poll() is None:
+            forebay.kill()
+        database.stop()
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--mode", choices=["sync", "group", "journal"])
+    parser.add_argument("--sql", choices=list(KINDS))
+    parser.add_argument("--mode", choices=MODES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--full-disk", action="store_true")
     args = parser.parse_args()
     print(f"seed {args.seed}")
-    import tempfile
-    for mode in [args.mode] if args.mode else ["sync", "group", "journal"]:
+    for kind in [KINDS[args.sql]] if args.sql else KINDS.values():
+        if args.full_disk:
+            for mode in [args.mode] if args.mode else MODES:
+                on_small_disk(kind, mode, args.seed)
+            continue
         with tempfile.TemporaryDirectory(prefix="forebay-quota-") as folder:
-            run(mode, args.rounds, args.seed, folder)
+            database = kind() if kind is not File else File(folder)
+            try:
+                database.start()
+                for mode in [args.mode] if args.mode else MODES:
+                    home = pathlib.Path(folder) / mode
+                    home.mkdir()
+                    if kind is File:
+                        database = File(home)
+                    run(mode, args.rounds, args.seed, str(home), database)
+            finally:
+                database.stop()
+                database.remove_folder()
+
+
+def on_small_disk(kind, mode, seed):
+    with tempfile.TemporaryDirectory(prefix="forebay-disk-") as mount:
+        mounted = ["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", mount]
+        subprocess.run(mounted, check=True)
+        try:
+            full_disk(mode, kind, seed, mount)
+        finally:
+            subprocess.run(["umount", "-l", mount], check=True)
 
 
 if __name__ == "__main__":

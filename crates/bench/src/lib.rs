@@ -30,6 +30,7 @@ pub mod own_server;
 pub mod pipeline;
 pub mod process;
 pub mod progress;
+pub mod quota;
 pub mod random;
 pub mod report;
 pub mod sql;
@@ -56,6 +57,7 @@ enum Command {
     Pipeline(pipeline::PipelineArgs),
     Sql(sql::SqlArgs),
     Crash(crash::CrashArgs),
+    Quota(Box<quota::QuotaArgs>),
     NullServer(null_server::NullServerArgs),
 }
 
@@ -68,6 +70,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Command::Pipeline(args) => pipeline::run(args),
         Command::Sql(args) => sql::run(args),
         Command::Crash(args) => crash::run(args),
+        Command::Quota(args) => quota::run(*args),
         Command::NullServer(args) => null_server::run(&args),
     }
 }

@@ -184,7 +184,8 @@ impl<'a> Turn<'a> {
         if entry.command.flags.has(BLOCKING) {
             start_wait(&mut cx, entry, args);
         }
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
     }
 
@@ -226,7 +227,7 @@ impl<'a> Turn<'a> {
             let entry = &core.registry.entries()[0];
             let mut cx = Context::new(keys, out, session, host, core, entry);
             serve(&mut cx, &mut deferred);
-            give_back(cx);
+            give_back(&mut cx);
         }
     }
 
@@ -324,7 +325,8 @@ impl<'a> Turn<'a> {
             failed |= u64::from(run_handler(&mut cx, entry, args)) << index;
         }
         cx.host.batch_ran(cx.session, &entries[..count], failed);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
         count
     }
@@ -381,7 +383,7 @@ impl<'a> Turn<'a> {
         let mut cx = Context::new(keys, out, session, host, core, exec);
         if take_watches(&mut cx) {
             cx.out.null_array();
-            finish(cx);
+            finish(&mut cx);
             return;
         }
         cx.host.begin(cx.session, exec, args);
@@ -398,7 +400,8 @@ impl<'a> Turn<'a> {
         cx.log.close();
         cx.session.in_exec = false;
         cx.host.end(cx.session, exec, args, false);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
     }
 
@@ -479,6 +482,9 @@ impl<'a> Turn<'a> {
     /// Logs and announces keys that went without a command, and gives their locks back.
     fn settle_gone(&mut self, session: &mut Session, out: &mut Writer, mut keys: Keys<'_>) {
         let mut log = Records::default();
+        if !keys.effects.touched.is_empty() {
+            keys.tell_observer();
+        }
         log_expired(&mut keys, &mut log);
         if !log.is_empty() {
             keys.space().commit(log.batch());
@@ -574,10 +580,10 @@ fn expire_sources(cx: &mut Context<'_>, entry: &Entry, args: Args<'_>) {
 
 /// Serves whom the command made ready, gives the locks back, acts on the effects. Returns the keys
 /// that could not be served under these locks.
-pub(crate) fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
+pub(crate) fn finish(cx: &mut Context<'_>) -> Vec<(usize, Vec<u8>)> {
     let mut deferred = Vec::new();
     if !cx.keys.effects.ready.is_empty() {
-        serve(&mut cx, &mut deferred);
+        serve(cx, &mut deferred);
     }
     give_back(cx);
     deferred
@@ -585,16 +591,17 @@ pub(crate) fn finish(mut cx: Context<'_>) -> Vec<(usize, Vec<u8>)> {
 
 /// Logs and announces what was done, gives the locks back, acts on the effects.
 #[inline]
-fn give_back(cx: Context<'_>) {
-    let Context { mut keys, out, session, host, mut log, .. } = cx;
-    commit(&mut keys, session, &mut log);
-    announce(&mut keys, host);
-    let quiet = keys.effects.is_quiet();
-    keys.count_changes();
-    let effects = std::mem::take(&mut keys.effects);
-    drop(keys);
-    if !quiet {
-        host.settle(session, out, effects);
+fn give_back(cx: &mut Context<'_>) {
+    if !cx.keys.effects.touched.is_empty() {
+        cx.keys.tell_observer();
+    }
+    commit(&mut cx.keys, cx.session, &mut cx.log);
+    announce(&mut cx.keys, cx.host);
+    cx.keys.count_changes();
+    cx.keys.unlock();
+    if !cx.keys.effects.is_quiet() {
+        let effects = std::mem::take(&mut cx.keys.effects);
+        cx.host.settle(cx.session, cx.out, effects);
     }
 }
 

@@ -44,12 +44,15 @@ impl<'a> Turn<'a> {
         let mut count = 1;
         while count < BATCH && first + count < requests.len() {
             let args = requests.command(first + count, input);
-            let Ok(entry) = core.registry.find(args) else { break };
-            let is_alike = entry.group == group && entry.command.run_many.is_some();
-            if !is_alike || args.word(1) != head.word(1) || !has_one_key(entry, args) {
+            let is_same = args.len() == head.len() && args.word(0) == head.word(0);
+            let found = if is_same { Ok(entry) } else { core.registry.find(args) };
+            let Ok(found) = found else { break };
+            let is_alike = found.group == group && found.command.run_many.is_some();
+            let has_one = is_same && entry.one_key || has_one_key(found, args);
+            if !is_alike || args.word(1) != head.word(1) || !has_one {
                 break;
             }
-            entries[count] = entry;
+            entries[count] = found;
             count += 1;
         }
         if count < 2 {
@@ -62,7 +65,8 @@ impl<'a> Turn<'a> {
         let entries = &entries[..count];
         let (count, failed) = run_many(&mut cx, &Pipeline { entries, requests, input, first });
         cx.host.batch_ran(cx.session, &entries[..count], failed);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
         count
     }
@@ -90,7 +94,8 @@ impl<'a> Turn<'a> {
         let mut cx = Context::new(keys, out, session, host, core, &core.registry.entries()[0]);
         cx.keys.select(cx.session.db);
         run(&mut cx);
-        let deferred = finish(cx);
+        let deferred = finish(&mut cx);
+        drop(cx);
         self.after(session, out, deferred);
     }
 }

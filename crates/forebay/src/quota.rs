@@ -11,6 +11,7 @@ use backends::address;
 use backends::embedded::{Embedded, Engine};
 use backends::journal::FileJournal;
 use forebay_http::quota::Quota;
+use forebay_http::saga::Guard;
 use server::inner::{Inner, QUOTA};
 use server::options::{Options, index_of};
 use server::shared::Shared;
@@ -196,5 +197,8 @@ fn waiting(path: &Path, connection: &mut dyn Database) -> Result<usize, String> 
 /// The service's door.
 pub fn door(service: &Arc<Service>, options: &Options, prefix: u32) -> Quota {
     let older = options.is_on(const { index_of("quota-older-headers") });
-    Quota::new(Arc::clone(service), older, prefix)
+    let hosts = options.text(const { index_of("quota-webhook-hosts") });
+    let allowed = hosts.split_whitespace().map(str::to_string).collect();
+    let guard = Guard { allowed, refuses_private: true };
+    Quota::new(Arc::clone(service), older, guard, prefix)
 }

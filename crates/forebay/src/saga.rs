@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use forebay_http::saga::{Clock, Guard, HttpCaller, Saga};
+use forebay_http::saga::{Calls, Clock, Guard, HttpCaller, Limits, Saga};
 use persist::disk::RealDisk;
 use persist::journal::{Journal, Log};
 use server::admin::info::VERSION;
@@ -66,13 +66,18 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
     let log: Arc<dyn Journal> = Arc::new(log.map_err(|error| format!("sagas: {error}"))?);
     let clock = Arc::new(Clock::new(seed));
     let hosts = options.text(const { index_of("saga-branch-hosts") });
-    let guard = Guard { allowed: hosts.split_whitespace().map(str::to_string).collect() };
+    let allowed = hosts.split_whitespace().map(str::to_string).collect();
+    let guard = Guard { allowed, refuses_private: false };
+    let limits = Limits {
+        calls_max: options.number(const { index_of("saga-target-calls-max") }) as usize,
+        failures_max: options.number(const { index_of("saga-target-failures-max") }) as u32,
+    };
     let steps = match settings.local_steps {
         true => Some(saga_steps::start(shared, seed)?),
         false => None,
     };
-    let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard, steps));
-    let calls = Arc::clone(&caller);
+    let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard, limits, steps));
+    let calls = Arc::new(Calls(Arc::clone(&caller)));
     coordinator.start(Arc::clone(&log), calls, clock.moment());
     saga_commands::set(Arc::clone(&coordinator), Arc::clone(&clock));
     let unfinished = coordinator.unfinished_count();

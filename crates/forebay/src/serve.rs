@@ -125,6 +125,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     if !running.shared.is_stopping.load(Ordering::Acquire) {
         tracing::info!("Ready to accept connections");
     }
+    sys::give_back_code();
     supervisor.tell("READY=1");
     let shared = Arc::clone(&running.shared);
     running.join();
@@ -250,12 +251,16 @@ fn open_http(
     }
     let bind = shared.options.text(const { index_of("http-bind") });
     let status = Arc::new(metrics::ServerStatus(Arc::clone(shared)));
+    let threads = match shared.options.number(const { index_of("http-threads") }) {
+        0 => shared.threads(),
+        threads => threads as usize,
+    };
     let prefix = random_bits()() as u32;
     let quota = service.map(|service| quota::door(service, &shared.options, prefix));
     let saga = sagas.map(|sagas| sagas.door(&shared.options));
     let cached = cached.map(|cached| tables::door(cached, &shared.options));
     let door = TcpListener::bind((bind.as_str(), port))
-        .and_then(|listener| forebay_http::open(listener, status, quota, saga, cached));
+        .and_then(|listener| forebay_http::open(listener, status, quota, saga, cached, threads));
     door.inspect_err(|error| {
         let why = sys::error_text(error);
         tracing::warn!("no HTTP on {bind}:{port}: {why}; --http-port chooses another port");

@@ -1,6 +1,6 @@
 //! The HTTP door: health, readiness, metrics, and the API of metered ingest. It knows nothing of
-//! the server behind it but what [`Status`] and the services tell, and runs in one thread of its
-//! own, so that it answers whatever the event loops do.
+//! the server behind it but what [`Status`] and the services tell, and runs in threads of its
+//! own, so that it answers whatever the event loops do. A connection stays with its thread.
 
 pub mod exposition;
 mod problem;
@@ -16,11 +16,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
-use axum::serve::ListenerExt;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, watch};
 
 /// Requests that run when the server ends may take so long to finish.
 const DRAIN: Duration = Duration::from_secs(3);
+/// How long no connection is taken after one could not be.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a server tells about itself. Called in the HTTP thread: it must not wait for long.
 pub trait Status: Send + Sync + 'static {
@@ -49,64 +50,136 @@ pub struct Component {
 pub struct Door {
     /// Where.
     pub address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Door {
     /// Closes it: no new connections, running requests are answered, three seconds at most.
     pub fn close(self) {
-        // The thread may have ended by itself.
-        let _ = self.stop.send(());
-        let _ = self.thread.join();
+        // The threads may have ended by themselves.
+        let _ = self.stop.send(true);
+        for thread in self.threads {
+            let _ = thread.join();
+        }
     }
 }
 
-/// Serves HTTP on `listener` until the door is closed.
+/// Serves HTTP on `listener` with so many threads until the door is closed.
+///
+/// # Errors
+/// No threads, or no runtime for them.
 pub fn open(
     listener: TcpListener,
     status: Arc<dyn Status>,
     quota: Option<quota::Quota>,
     saga: Option<saga::Saga>,
     tables: Option<tables::Tables>,
+    threads: usize,
 ) -> io::Result<Door> {
-    let doors = routes::Doors { status, quota, saga, tables };
+    let doors = Arc::new(routes::Doors { status, quota, saga, tables });
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let (stop, stopped) = oneshot::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let thread = thread::Builder::new().name("http".into()).spawn(move || {
-        runtime.block_on(async move {
-            if let Err(error) = serve(listener, doors, stopped).await {
-                tracing::error!(%error, "HTTP ends");
-            }
+    let (stop, stopped) = watch::channel(false);
+    let (mut handed, mut all) = (Vec::new(), Vec::new());
+    for number in 0..threads.max(1) {
+        let (sender, connections) = mpsc::unbounded_channel();
+        handed.push(sender);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (doors, stopped) = (Arc::clone(&doors), stopped.clone());
+        let accept = (number + 1 == threads.max(1)).then(|| {
+            let (handed, stopped) = (std::mem::take(&mut handed), stopped.clone());
+            listener.try_clone().map(|listener| accept(listener, handed, stopped))
         });
-    })?;
-    Ok(Door { address, stop, thread })
+        let accept = accept.transpose()?;
+        let thread = thread::Builder::new().name("http".into()).spawn(move || {
+            runtime.block_on(async move {
+                if let Some(accept) = accept {
+                    if let Some(quota) = &doors.quota {
+                        quota.attach();
+                    }
+                    tokio::spawn(accept);
+                }
+                serve(Handed { connections, address }, doors, stopped).await;
+            });
+        })?;
+        all.push(thread);
+    }
+    Ok(Door { address, stop, threads: all })
 }
 
-async fn serve(
+/// Takes connections and hands them to the threads in turn.
+async fn accept(
     listener: TcpListener,
-    doors: routes::Doors,
-    stopped: oneshot::Receiver<()>,
-) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|socket| {
-        // Without it an answer may wait 40 ms for the client's acknowledgement.
-        let _ = socket.set_nodelay(true);
-    });
+    threads: Vec<mpsc::UnboundedSender<(std::net::TcpStream, SocketAddr)>>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "HTTP ends"),
+    };
+    for thread in threads.iter().cycle() {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => return,
+        };
+        match accepted.and_then(|(socket, from)| {
+            // Without it an answer may wait 40 ms for the client's acknowledgement.
+            socket.set_nodelay(true)?;
+            Ok((socket.into_std()?, from))
+        }) {
+            // A thread ends with the door only.
+            Ok(connection) => drop(thread.send(connection)),
+            // Out of descriptors, most likely: some are given back soon.
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// The connections that one thread is handed.
+struct Handed {
+    connections: mpsc::UnboundedReceiver<(std::net::TcpStream, SocketAddr)>,
+    address: SocketAddr,
+}
+
+impl axum::serve::Listener for Handed {
+    type Io = tokio::net::TcpStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let Some((socket, from)) = self.connections.recv().await else {
+                return std::future::pending().await;
+            };
+            if let Ok(socket) = tokio::net::TcpStream::from_std(socket) {
+                return (socket, from);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+}
+
+async fn serve(handed: Handed, doors: Arc<routes::Doors>, mut stopped: watch::Receiver<bool>) {
     if let Some(saga) = &doors.saga {
         saga.attach();
     }
-    let (ending, ended) = oneshot::channel();
-    let serving = axum::serve(listener, routes::routes(doors)).with_graceful_shutdown(async {
-        let _ = stopped.await;
-        let _ = ending.send(());
+    let mut ended = stopped.clone();
+    let serving = axum::serve(handed, routes::routes(doors)).with_graceful_shutdown(async move {
+        // An error means that the door is gone.
+        let _ = stopped.wait_for(|is_stopped| *is_stopped).await;
     });
     tokio::select! {
-        result = serving.into_future() => result,
+        result = serving.into_future() => {
+            if let Err(error) = result {
+                tracing::error!(%error, "HTTP ends");
+            }
+        }
         () = async {
-            let _ = ended.await;
+            let _ = ended.wait_for(|is_stopped| *is_stopped).await;
             tokio::time::sleep(DRAIN).await;
-        } => Ok(()),
+        } => {}
     }
 }

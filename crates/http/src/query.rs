@@ -6,6 +6,13 @@ pub fn value(query: Option<&str>, name: &str) -> Option<String> {
     pairs.into_iter().find(|(key, _)| decode(key) == name).map(|(_, value)| decode(value))
 }
 
+/// A whole number above 0, or `default` if there is none of that name; else what is wrong.
+pub fn number(query: Option<&str>, name: &str, default: i64) -> Result<i64, String> {
+    let Some(text) = value(query, name) else { return Ok(default) };
+    let number: Option<i64> = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("{name} is a whole number above 0"))
+}
+
 /// Text with `%20` and `+` resolved; what is no text becomes the replacement character.
 pub fn decode(text: &str) -> String {
     if !text.contains(['%', '+']) {

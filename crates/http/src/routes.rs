@@ -14,7 +14,7 @@ use crate::quota::Quota;
 use crate::saga::Saga;
 use crate::tables::Tables;
 
-type Run = fn(&dyn Status, &Uri) -> Response;
+type Run = fn(&Doors, &Uri) -> Response;
 
 struct Route {
     path: &'static str,
@@ -40,8 +40,8 @@ pub(crate) struct Doors {
 }
 
 /// All routes over one server.
-pub(crate) fn routes(doors: Doors) -> Router {
-    Router::new().fallback(answer).with_state(Arc::new(doors))
+pub(crate) fn routes(doors: Arc<Doors>) -> Router {
+    Router::new().fallback(answer).with_state(doors)
 }
 
 async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
@@ -75,29 +75,25 @@ async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    let is_metrics = route.path == "/metrics";
-    if let Some(tables) = doors.tables.as_ref().filter(|_| is_metrics) {
-        let kind = "text/plain; version=0.0.4; charset=utf-8";
-        return with_type(StatusCode::OK, kind, doors.status.metrics() + &tables.metrics());
-    }
-    (route.run)(&*doors.status, request.uri())
+    (route.run)(&doors, request.uri())
 }
 
 fn text(status: StatusCode, body: String) -> Response {
     with_type(status, "text/plain; charset=utf-8", body)
 }
 
-fn index(_: &dyn Status, _: &Uri) -> Response {
+fn index(_: &Doors, _: &Uri) -> Response {
     let width = ROUTES.iter().map(|route| route.path.len()).max().unwrap_or(0);
     let line = |route: &Route| format!("{:width$}  {}\n", route.path, route.doc);
     text(StatusCode::OK, ROUTES.iter().map(line).collect())
 }
 
-fn livez(_: &dyn Status, _: &Uri) -> Response {
+fn livez(_: &Doors, _: &Uri) -> Response {
     text(StatusCode::OK, "ok\n".into())
 }
 
-fn readyz(status: &dyn Status, uri: &Uri) -> Response {
+fn readyz(doors: &Doors, uri: &Uri) -> Response {
+    let status = &doors.status;
     let is_ready = status.is_ready();
     let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let mut words = uri.query().unwrap_or("").split('&');
@@ -114,6 +110,10 @@ fn readyz(status: &dyn Status, uri: &Uri) -> Response {
     with_type(code, "application/json", format!("{body}\n"))
 }
 
-fn metrics(status: &dyn Status, _: &Uri) -> Response {
-    with_type(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", status.metrics())
+fn metrics(doors: &Doors, _: &Uri) -> Response {
+    let mut page = doors.status.metrics();
+    page.push_str(&doors.quota.as_ref().map(Quota::metrics).unwrap_or_default());
+    page.push_str(&doors.saga.as_ref().map(Saga::metrics).unwrap_or_default());
+    page.push_str(&doors.tables.as_ref().map(Tables::metrics).unwrap_or_default());
+    with_type(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
 }

@@ -2,6 +2,7 @@
 //! blocked clients, which keyspace events it caused, what to free. Collected under the locks,
 //! acted on by the caller.
 
+use crate::observe::Touched;
 use crate::raw::entry::Entry;
 use crate::raw::table::Table;
 use crate::value::Value;
@@ -116,6 +117,8 @@ pub struct Effects {
     pub garbage: Vec<Garbage>,
     /// What the background thread shall free.
     pub background: Vec<Garbage>,
+    /// What the observer wants to know of.
+    pub touched: Vec<Touched>,
     /// What expired or was evicted in passing, for the log.
     pub expired: Vec<Gone>,
 }

@@ -169,6 +169,12 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// Gives the locks back: from now on no key may be looked at.
+    #[inline]
+    pub fn unlock(&mut self) {
+        self.held.give();
+    }
+
     // Looking up.
 
     #[inline]
@@ -611,6 +617,9 @@ impl<'a> Keys<'a> {
     #[inline]
     pub fn signal(&mut self, key: &[u8]) {
         let db = self.db;
+        if self.space.is_observed.load(Ordering::Relaxed) {
+            self.note_touched(key);
+        }
         let data = self.held.shard_mut(shard_of(hash(key)));
         if data.watched.is_some() {
             raise(&mut data.watched, db, key);

@@ -8,12 +8,13 @@
 //! **Invariant:** numbers of keys are counted per thread and summed on demand: no thread writes
 //! a line that another one writes.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::commit::{CommitLog, LogBatch};
 use crate::due::{DATABASES_MAX, Due};
 use crate::image::ShardImage;
+use crate::observe::Observer;
 use crate::raw::entry::Entry;
 use crate::raw::shards::{Held, SHARDS, ShardSet, Shards};
 use crate::raw::table::{CURSOR_SHIFT, Place, Table};
@@ -184,6 +185,8 @@ pub struct Keyspace {
     pub(crate) has_field_times: AtomicBool,
     pub(crate) image_taken: AtomicBool,
     log: OnceLock<Box<dyn CommitLog>>,
+    pub(crate) observer: OnceLock<Arc<dyn Observer>>,
+    pub(crate) is_observed: AtomicBool,
 }
 
 impl Keyspace {
@@ -209,6 +212,8 @@ impl Keyspace {
             has_field_times: AtomicBool::new(false),
             image_taken: AtomicBool::new(false),
             log: OnceLock::new(),
+            observer: OnceLock::new(),
+            is_observed: AtomicBool::new(false),
         }
     }
 

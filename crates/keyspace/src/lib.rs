@@ -11,6 +11,7 @@ pub mod image;
 pub mod keys;
 pub mod keyspace;
 pub mod load;
+pub mod observe;
 pub mod random;
 pub mod raw;
 pub mod settings;

@@ -32,6 +32,7 @@ struct Mark {
     ready: usize,
     events: usize,
     expired: usize,
+    touched: usize,
 }
 
 /// The keys as they were, in the order in which they were changed.
@@ -48,6 +49,7 @@ impl Undo {
             ready: effects.ready.len(),
             events: effects.events.len(),
             expired: effects.expired.len(),
+            touched: effects.touched.len(),
         };
         Undo { mark, before: Vec::new(), seen: HashSet::new() }
     }
@@ -139,6 +141,7 @@ impl<'a> Keys<'a> {
         effects.ready.truncate(undo.mark.ready);
         effects.events.truncate(undo.mark.events);
         effects.expired.truncate(undo.mark.expired);
+        effects.touched.truncate(undo.mark.touched);
         effects.rewrites = None;
     }
 

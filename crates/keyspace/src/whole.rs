@@ -111,6 +111,7 @@ impl Keys<'_> {
         let (volatile, seconds) = (self.space.volatile_count(db), self.space.expire_seconds(db));
         self.tally.volatile(db, -(volatile as i64), -seconds);
         self.db = was;
+        self.note_all_touched(db);
         removed
     }
 
@@ -133,6 +134,7 @@ impl Keys<'_> {
                 self.signal_all(shard, [one, other]);
             }
         }
+        [one, other].into_iter().for_each(|db| self.note_all_touched(db));
         let space = self.space;
         let keys = space.key_count(other) as i64 - space.key_count(one) as i64;
         let volatile = space.volatile_count(other) as i64 - space.volatile_count(one) as i64;

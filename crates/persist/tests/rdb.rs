@@ -317,6 +317,7 @@ fn a_keyspace_is_saved_and_loaded_by_two_threads() {
         uses: Uses::Idle,
         libraries: &NoLibraries,
         key_delay: &|| 0,
+        pending_bytes_max: 1 << 20,
         keys_done: &done,
         stop: &stop,
     };

@@ -488,7 +488,18 @@ enum Line {
 /// Reads a number that ends in CR LF, and where the next line starts.
 #[inline]
 fn number_line(input: &[u8], at: usize) -> Line {
-    // Nearly all numbers have one to three digits.
+    // Nearly all have one or two digits.
+    if let Some(&[one, two, three, _]) = input.get(at..at + 4).and_then(|four| four.first_chunk())
+        && one.is_ascii_digit()
+    {
+        let number = i64::from(one - b'0');
+        if two == b'\r' {
+            return Line::Number(number, at + 3);
+        }
+        if two.is_ascii_digit() && three == b'\r' {
+            return Line::Number(number * 10 + i64::from(two - b'0'), at + 4);
+        }
+    }
     let mut number: i64 = 0;
     let mut index = at;
     while let Some(byte) = input.get(index) {

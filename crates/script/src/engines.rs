@@ -19,7 +19,7 @@ use crate::raw::state::{Kind, Vm};
 use crate::run::Run;
 use crate::scripts::{Digest, Script, Scripts};
 use crate::shebang::{self, Flags};
-use commands::sha1::digest;
+use commands::sha1::{digest, from_hex};
 
 /// What one thread's Lua states may take unless `lua-memory-limit` says otherwise, in bytes.
 pub const MEMORY_LIMIT_BYTES: usize = 256 << 20;
@@ -52,6 +52,8 @@ struct ScriptEngine {
     vm: Vm,
     by_body: HashMap<Vec<u8>, Compiled, RandomState>,
     by_digest: HashMap<Digest, Compiled, RandomState>,
+    /// The one that was last asked for by its digest, as the client wrote that.
+    last: Option<([u8; 40], Compiled)>,
     generation: u64,
 }
 
@@ -156,7 +158,8 @@ impl Engines {
         if self.scripts.is_none() {
             let vm = Vm::new(Kind::Scripts, MEMORY_LIMIT_BYTES).ok_or_else(no_state)?;
             let (by_body, by_digest) = Default::default();
-            self.scripts = Some(ScriptEngine { vm, by_body, by_digest, generation });
+            let last = None;
+            self.scripts = Some(ScriptEngine { vm, by_body, by_digest, last, generation });
         }
         self.scripts.as_mut().ok_or_else(no_state)
     }
@@ -184,21 +187,25 @@ impl Engines {
         Ok(engine.keep(digest, script, reference).found(now_ms))
     }
 
-    /// The compiled script with this digest.
-    pub fn by_digest(
-        &mut self,
-        scripts: &Scripts,
-        digest: &Digest,
-        now_ms: i64,
-    ) -> Result<Found, NoCode> {
+    /// The compiled script with this digest, as text.
+    pub fn by_hex(&mut self, scripts: &Scripts, hex: &[u8], now_ms: i64) -> Result<Found, NoCode> {
         let engine = self.script_engine(scripts)?;
-        if let Some(compiled) = engine.by_digest.get(digest)
+        if let Some((last, compiled)) = &engine.last
+            && last == hex
             && compiled.script.is_known.load(Ordering::Relaxed)
         {
             return Ok(compiled.found(now_ms));
         }
-        let script = scripts.get(digest).ok_or(NoCode::Unknown)?;
-        engine.compile(*digest, script).map(|it| it.found(now_ms))
+        let hex: [u8; 40] = hex.try_into().map_err(|_| NoCode::Unknown)?;
+        let digest = from_hex(&hex).ok_or(NoCode::Unknown)?;
+        let known = engine.by_digest.get(&digest).cloned();
+        let compiled = match known.filter(|it| it.script.is_known.load(Ordering::Relaxed)) {
+            Some(compiled) => compiled,
+            None => engine.compile(digest, scripts.get(&digest).ok_or(NoCode::Unknown)?)?,
+        };
+        let found = compiled.found(now_ms);
+        engine.last = Some((hex, compiled));
+        Ok(found)
     }
 
     /// Runs a compiled script.

@@ -265,10 +265,7 @@ fn eval_either(
         let now_ms = cx.keys.now_ms();
         let found = match named {
             Named::Body => engines.by_body(scripts, args.word(1), now_ms),
-            Named::Digest => match from_hex(args.word(1)) {
-                Some(digest) => engines.by_digest(scripts, &digest, now_ms),
-                None => Err(NoCode::Unknown),
-            },
+            Named::Digest => engines.by_hex(scripts, args.word(1), now_ms),
         };
         let found = found.map_err(|error| match error {
             NoCode::Unknown => NO_SCRIPT_ERROR,

@@ -50,6 +50,27 @@ fn values_become_replies() {
     ]);
 }
 
+/// What nobody looks at is not made; whoever looks gets it, and errors are raised in any case.
+#[test]
+fn replies_that_are_dropped_are_still_there_for_who_looks() {
+    check(&[
+        ("redis.call('SET', 'a', 'x') return redis.call('GET', 'a')", "$1 x"),
+        ("return select('#', redis.call('GET', 'a'))", ":1"),
+        ("local t = {redis.call('GET', 'a'), redis.call('GET', 'a')} return #t", ":2"),
+        ("local a, b = redis.call('GET', 'a') return {a, b == nil}", "*2 $1 x :1"),
+        ("local ok, a = pcall(redis.call, 'GET', 'a') return a", "$1 x"),
+        (
+            "local co = coroutine.wrap(function() redis.call('SET', 'a', 'y') \
+          return redis.call('GET', 'a') end) return co()",
+            "$1 y",
+        ),
+        ("for i = 1, 3 do redis.call('INCR', 'i') end return redis.call('GET', 'i')", "$1 3"),
+        ("redis.pcall('INCR', 'a') return 1", ":1"),
+        ("return pcall(function() redis.call('INCR', 'a') end) == false", ":1"),
+    ]);
+    check_errors(&[("redis.call('INCR', KEYS[1], 'x') return 1", "Wrong number of args")]);
+}
+
 #[test]
 fn replies_become_values() {
     check(&[

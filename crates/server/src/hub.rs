@@ -20,6 +20,7 @@ use keyspace::keyspace::add;
 use keyspace::random::Random;
 use resp::{Args, OwnedArgs, Writer};
 
+use crate::aof::recovery::Replaying;
 use crate::client::Client;
 use crate::connection::{Peer, Replies};
 use crate::crash;
@@ -98,11 +99,14 @@ impl Hub {
         Hub::try_of(host).expect("families of the server run under its hub")
     }
 
-    /// As `of`; `None` for a command that is replayed from a file: there is no server around it.
+    /// As `of`; `None` for a command of a service: there is no hub around it.
     pub fn try_of(host: &mut dyn Host) -> Option<&mut Hub> {
         let host: &mut dyn std::any::Any = host;
         if host.is::<Worker>() {
             return host.downcast_mut::<Worker>().map(|worker| &mut worker.hub);
+        }
+        if host.is::<Replaying>() {
+            return host.downcast_mut::<Replaying>().map(|replaying| &mut replaying.hub);
         }
         host.downcast_mut()
     }
@@ -114,7 +118,8 @@ impl Hub {
 
     /// This thread's counts.
     pub fn counts(&self) -> &Counts {
-        &self.shared.counts[self.thread]
+        // What is no event loop has none of its own, and counts nothing itself.
+        self.shared.counts.get(self.thread).unwrap_or(&self.shared.counts[0])
     }
 
     /// The connection whose command runs.

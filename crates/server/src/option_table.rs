@@ -79,6 +79,7 @@ table! {
     "http-port": Int(0, 65535), "8080", Start,
         "Port for HTTP: /livez, /readyz, /metrics; 0 = none.";
     "http-bind": Text, "127.0.0.1", Start, "Address that HTTP listens on.";
+    "http-threads": Int(0, 256), "0", Start, "Threads of HTTP, 0 = as many as event loops.";
 }
 "Metered ingest" {
     "quota": Bool, "no", Start, "Whether metered ingest is served over HTTP, under /v1/.";
@@ -103,6 +104,8 @@ table! {
         "Seconds after which an idle session ends.";
     "quota-root-key": Secret, "", Start,
         "The key that makes organisations; unless given, that in quota-root.key, made at need.";
+    "quota-webhook-hosts": Text, "", Start,
+        "Hosts that webhooks may be called at though their addresses are private.";
     "quota-older-headers": Bool, "no", Start,
         "Whether RateLimit-Limit, -Remaining and -Reset are sent as well.";
 }
@@ -139,6 +142,10 @@ table! {
         "Hosts that branches may be called at, \"\" = all but link-local addresses.";
     "saga-local-steps": Bool, "no", Start,
         "Whether steps may be commands on the keyspace and statements on the database of sql.";
+    "saga-target-calls-max": Int(1, 65536), "64", Start,
+        "Calls to one participant (host and port) at a time; the others wait for their turn.";
+    "saga-target-failures-max": Int(0, INT), "10", Start,
+        "Calls that reached nobody, one after the other, before a participant is given a pause.";
     "saga-timeout-seconds": Int(1, INT), "35", Start,
         "When a prepared transaction is given up, unless it says otherwise.";
     "saga-retry-seconds": Int(1, INT), "10", Start, "The first wait before another attempt.";
@@ -356,6 +363,8 @@ table! {
     "rdbchecksum": Bool, "yes", Always, "Whether it ends with a checksum.";
     "rdb-del-sync-files": Bool, "no", NoEffect, "Whether snapshots made for replicas are removed.";
     "rdb-save-incremental-fsync": Bool, "yes", Always, "Whether saving makes it safe bit by bit.";
+    "snapshot-buffer-limit": Bytes(0, BIG), "0", Always,
+        "Bytes of changed keys that may wait for a save; 0 = a 64th of memory, 1 to 32 MB.";
     "rdb-key-save-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "key-load-delay": Int(i32::MIN as i64, INT), "0", Always, "A delay for tests.";
     "loading-process-events-interval-bytes": Bytes(1024, INT), "2mb", NoEffect,

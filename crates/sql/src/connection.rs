@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! text seen once            prepared, run, forgotten; its hash is remembered
+//! text like one seen before run by the statement of all that differ in literals (literals.rs)
 //! text seen again soon      prepared, run, kept: the least recently used one goes
 //! named statement           kept as long as its name
 //! ```
@@ -73,11 +74,15 @@ pub struct Connection {
     pub(crate) named: Texts<Named>,
     seen: Box<[u64; SEEN_LEN]>,
     pub(crate) uses: u64,
-    bytes: usize,
+    /// Room for a text without its literals.
+    pub(crate) alike: Vec<u8>,
+    pub(crate) bytes: usize,
     pub(crate) has_short_values: bool,
     pub(crate) on_file: bool,
     /// The size that the database may have, in bytes; 0 for any.
     pub(crate) bytes_max: u64,
+    /// What the database says of its indexes may have changed.
+    pub(crate) indexes_changed: bool,
     begin: Statement,
     commit: Statement,
     rollback: Statement,
@@ -153,10 +158,12 @@ impl Connection {
             named: HashMap::with_hasher(FixedState::default()),
             seen: Box::new([0; SEEN_LEN]),
             uses: 0,
+            alike: Vec::new(),
             bytes: 0,
             has_short_values: false,
             on_file: path.is_some(),
             bytes_max: 0,
+            indexes_changed: false,
             begin: own("BEGIN IMMEDIATE")?,
             commit: own("COMMIT")?,
             rollback: own("ROLLBACK")?,

@@ -18,7 +18,7 @@ use crate::run::Place;
 use crate::serve::{error_of, find, put};
 use crate::settings::settings;
 use crate::statistics::{self, Count};
-use crate::{frozen, image, transaction};
+use crate::{frozen, image, indexing, transaction};
 
 /// Opens a database and puts it at a key.
 fn create(cx: &mut Context<'_>, key: &[u8], path: &[u8], dialect: Dialect) -> Result<(), Error> {
@@ -148,6 +148,8 @@ pub fn apply(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if is(args.word(5), "SQL.RESTORE") {
         let file = args.get(6).ok_or(Error::SYNTAX)?;
         image::restore(&mut lease, file).map_err(|e| error_of(e.into(), Dialect::Native))?;
+    } else if let Some(applied) = indexing::apply(&mut lease, args.from(5)) {
+        applied.map_err(|error| error_of(error.into(), Dialect::Native))?;
     } else if is(args.word(5), transaction::UNIT) {
         apply_unit(cx, &mut lease, args.from(6))?;
     } else {

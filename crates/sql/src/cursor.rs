@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use commands::context::Context;
+use commands::context::{Background, Context};
 use commands::error::Error;
 use resp::{Args, OwnedArgs, Writer, number};
 
@@ -64,7 +64,7 @@ struct Portion {
 pub fn open(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     native::read_query(args)?;
     let database = find(cx, args.word(1), Dialect::Native)?;
-    background(cx)?;
+    let background = background(cx)?;
     if is_open_on(cx, &database) {
         let text = "ERR a cursor reads what is committed: end the SQL transaction first";
         return Err(Error::text(text));
@@ -78,6 +78,7 @@ pub fn open(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let id = cursors.last;
     let start = Start {
         id,
+        background,
         database,
         args: args.to_owned(),
         is_closed: Arc::clone(&is_closed),
@@ -144,6 +145,7 @@ pub fn close(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
 
 struct Start {
     id: i64,
+    background: Arc<dyn Background>,
     database: Arc<Database>,
     args: OwnedArgs,
     is_closed: Arc<Mutex<bool>>,
@@ -237,7 +239,7 @@ fn walk(
     let parsed = native::read_query(start.args.args());
     let plan = parsed.map_err(|error| Failure::refused(error.message()))?;
     let Action::Run { request, .. } = plan.action else { return Ok(()) };
-    let mut connection = snapshot::take(&start.database)?;
+    let mut connection = snapshot::take(&start.database, &*start.background)?;
     let mut statement = statement_of(&connection, &request)?;
     let cells = request.values.cells(&statement)?;
     if let Some(client) = client.take() {

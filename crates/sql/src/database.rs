@@ -30,7 +30,9 @@ use crate::budget::Budget;
 use crate::connection::Connection;
 use crate::error::SqlError;
 use crate::image;
+use crate::index::Indexes;
 use crate::queue::Job;
+use crate::readers::Readers;
 
 /// The name that TYPE answers: RediSQL's.
 pub const TYPE_NAME: &str = "rediSQLDB";
@@ -57,6 +59,10 @@ pub struct Database {
     /// The number of the last record.
     pub(crate) sequence: AtomicU64,
     bytes: AtomicUsize,
+    /// Who reads beside the writer.
+    pub(crate) readers: Readers,
+    /// Its tables that are kept in step with hashes.
+    pub indexes: Indexes,
 }
 
 /// Where the writing connection lies while nobody uses it.
@@ -105,6 +111,9 @@ impl Database {
         let sequence = image::sequence(&connection)?;
         let budget = Arc::clone(&connection.budget);
         let bytes = connection.handle.memory();
+        let indexes = Indexes::default();
+        indexes.reload(&connection);
+        connection.indexes_changed = false;
         Ok(Arc::new(Database {
             path: path.map(Path::to_path_buf),
             slot: Mutex::new(Slot { connection: Some(Box::new(connection)), ..Slot::default() }),
@@ -117,6 +126,8 @@ impl Database {
             has_unlogged: AtomicBool::new(false),
             sequence: AtomicU64::new(sequence),
             bytes: AtomicUsize::new(bytes),
+            readers: Readers::default(),
+            indexes,
         }))
     }
 
@@ -204,6 +215,11 @@ impl Database {
         self.path.is_some()
     }
 
+    /// Bytes that it takes, as of the last use.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Leaves a record that its writer cannot log, since it does not hold the key.
     pub(crate) fn leave(&self, record: Record) {
         lock(&self.unlogged).push(record);
@@ -250,6 +266,9 @@ impl Lease {
         let Some(mut connection) = self.connection.take() else { return };
         if connection.in_group {
             connection.rollback_group();
+        }
+        if std::mem::take(&mut connection.indexes_changed) {
+            self.database.indexes.reload(&connection);
         }
         self.database.bytes.store(connection.bytes(), Ordering::Relaxed);
         lock(&self.database.slot).connection = Some(connection);
@@ -318,7 +337,11 @@ impl ForeignValue for Held {
     }
 
     fn duplicate(&self) -> Result<Foreign, String> {
-        let image = self.image()?;
-        image::read_into_memory(&image).map(|database| Foreign::new(Held(database)))
+        // One on file becomes one in memory: two may not share a file.
+        let lease = self.0.urgent_lease();
+        let lease = lease.ok_or("a transaction that is not committed has the database")?;
+        let file = lease.handle.serialize().map_err(|error| error.message)?;
+        drop(lease);
+        image::of_file(&file).map(|database| Foreign::new(Held(database)))
     }
 }

@@ -8,6 +8,7 @@
 //! The table `RediSQLMetadata(data_type, key, value)` is RediSQL's: named statements, the path, and
 //! the number of the last record of the log that is in here.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,11 +43,12 @@ pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), S
             )?;
         }
     }
+    connection.indexes_changed = true;
     read_statements(connection)?;
     crate::files::attach_again(connection)
 }
 
-/// Reads the named statements.
+/// Reads the named statements; those that are known already stay as they are.
 ///
 /// # Errors
 /// SQLite's.
@@ -54,16 +56,22 @@ pub(crate) fn read_statements(connection: &mut Connection) -> Result<(), SqlErro
     let handle = connection.handle.share();
     let mut query = handle
         .connection()
-        .prepare("SELECT key, value FROM RediSQLMetadata WHERE data_type = 'statement'")?;
+        .prepare_cached("SELECT key, value FROM RediSQLMetadata WHERE data_type = 'statement'")?;
     let rows =
         query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    let mut known = std::mem::take(&mut connection.named);
     for row in rows {
         let (name, text) = row?;
-        // One that does not fit the schema any more comes back when it is updated.
-        if let Ok(script) = script_of(&handle, text.as_bytes(), true) {
-            let named = Named { text: text.into_bytes().into(), script };
-            connection.named.insert(name.into_bytes().into(), named);
-        }
+        let (name, text) = (Box::from(name.into_bytes()), text.into_bytes());
+        let named = match known.remove(&name).filter(|named| *named.text == *text) {
+            Some(named) => named,
+            // One that does not fit the schema any more comes back when it is updated.
+            None => match script_of(&handle, &text, true) {
+                Ok(script) => Named { text: text.into(), script },
+                Err(_) => continue,
+            },
+        };
+        connection.named.insert(name, named);
     }
     Ok(())
 }
@@ -172,13 +180,22 @@ pub fn read(image: &[u8]) -> Result<Arc<Database>, String> {
 /// In words.
 pub fn read_into_memory(image: &[u8]) -> Result<Arc<Database>, String> {
     let found = parts(image).ok_or(DAMAGED)?;
+    let database = of_file(found.file)?;
+    database.sequence.store(found.sequence, Ordering::Release);
+    Ok(database)
+}
+
+/// The database that the bytes of a file are, in memory.
+///
+/// # Errors
+/// In words.
+pub fn of_file(file: &[u8]) -> Result<Arc<Database>, String> {
     let words = |error: SqlError| format!("{DAMAGED}: {}", error.message);
     let database = Database::open(None).map_err(words)?;
-    if !found.file.is_empty() {
+    if !file.is_empty() {
         let mut lease = database.lease();
-        restore(&mut lease, found.file).map_err(words)?;
+        restore(&mut lease, file).map_err(words)?;
     }
-    database.sequence.store(found.sequence, Ordering::Release);
     Ok(database)
 }
 
@@ -188,7 +205,14 @@ pub fn read_into_memory(image: &[u8]) -> Result<Arc<Database>, String> {
 /// SQLite's.
 pub fn restore(connection: &mut Connection, file: &[u8]) -> Result<(), SqlError> {
     let mut source = rusqlite::Connection::open_in_memory()?;
-    source.deserialize_read_exact("main", file, file.len(), false)?;
+    // Bytes 18 and 19 say whether a write-ahead log belongs to the file: none comes with its bytes.
+    let (head, rest) = file.split_at(file.len().min(20));
+    let mut head = head.to_vec();
+    if let [.., write, read] = &mut head[..] {
+        (*write, *read) = ((*write).min(1), (*read).min(1));
+    }
+    let bytes = (&head[..]).chain(rest);
+    source.deserialize_read_exact("main", bytes, file.len(), false)?;
     connection.forget();
     connection.handle.copy_from(&source)?;
     let path = None;
@@ -207,6 +231,7 @@ pub fn restore_from(
     connection.forget();
     connection.handle.copy_from(source)?;
     prepare(connection, None)?;
+    connection.indexes_changed = true;
     let forget = "DELETE FROM RediSQLMetadata WHERE data_type NOT IN ('statement')";
     connection.handle.connection().execute(forget, [])?;
     Ok(())

@@ -4,7 +4,9 @@
 //!  table      names -> rows                 serve    one command: here, queued, in a transaction
 //!  v1 v2      words -> plan                 queue    a database's own thread
 //!  perform    plan -> SQL, statements       database the value: a connection lent out
+//!  index indexing: tables in step with hashes
 //!  transaction, cursor: what stays between   snapshot to be read beside the writer
+//!  readers    long reads beside the writer
 //!  run        SQL on a connection           image    a database as bytes
 //!  connection statements kept, guard        raw      SQLite itself
 //! ```
@@ -19,13 +21,17 @@ pub mod files;
 pub mod frozen;
 pub mod guard;
 pub mod image;
+pub mod index;
+pub mod indexing;
 pub mod lexer;
+pub mod literals;
 pub mod live;
 pub mod native;
 pub mod perform;
 pub mod plan;
 pub mod queue;
 pub mod raw;
+pub mod readers;
 pub mod reply;
 pub mod run;
 pub mod serve;
@@ -38,7 +44,7 @@ pub mod v1;
 pub mod v2;
 
 /// The families of this crate.
-pub const FAMILIES: &[commands::command::Family] = &[table::FAMILY];
+pub const FAMILIES: &[commands::command::Family] = &[table::FAMILY, indexing::FAMILY];
 
 /// Makes databases known to who reads files of data, and SQLite ready: to be called before anybody
 /// else uses it.

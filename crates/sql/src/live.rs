@@ -80,10 +80,15 @@ thread_local! {
     static COPIES: RefCell<Vec<(Want, Rows)>> = const { RefCell::new(Vec::new()) };
     static WRITES: Cell<bool> = const { Cell::new(false) };
     static WANTS: RefCell<Vec<Want>> = const { RefCell::new(Vec::new()) };
+    /// There may be copies or wishes.
+    static HAS_ANY: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Forgets wishes and copies: a statement begins or has ended.
 pub fn forget() {
+    if !HAS_ANY.replace(false) {
+        return;
+    }
     COPIES.with_borrow_mut(Vec::clear);
     WANTS.with_borrow_mut(Vec::clear);
 }
@@ -100,6 +105,7 @@ pub fn rows(want: &Want) -> Option<Rows> {
         copies.iter().find(|(known, _)| known == want).map(|(_, rows)| Rc::clone(rows))
     });
     if found.is_none() {
+        HAS_ANY.set(true);
         WANTS.with_borrow_mut(|wants| wants.push(want.clone()));
     }
     found
@@ -147,6 +153,7 @@ pub fn copy(keys: &Keys<'_>) -> Result<(), String> {
         rows.sort_by(|one, other| key_of(one).cmp(key_of(other)));
         (want, Rc::new(rows))
     });
+    HAS_ANY.set(true);
     COPIES.with_borrow_mut(|copies| copies.extend(sorted));
     Ok(())
 }

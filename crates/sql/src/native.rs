@@ -156,7 +156,8 @@ pub fn cancel(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if runs {
         database.budget.cancel();
     }
-    cx.out.flag(runs);
+    let reads = database.readers.cancel();
+    cx.out.flag(runs || reads);
     Ok(())
 }
 

@@ -26,7 +26,7 @@ use crate::reply::Fields;
 use crate::run::Place;
 use crate::serve::{busy, error_of, fill_stream, image_record, log_records, record_of};
 use crate::settings::settings;
-use crate::{frozen, image, live, statistics};
+use crate::{frozen, image, indexing, live, readers, statistics};
 
 /// One command that waits.
 pub struct Order {
@@ -62,6 +62,8 @@ pub struct Job {
     pub client: Client,
     /// The server.
     pub background: Arc<dyn Background>,
+    /// A reader could not do it.
+    pub is_for_writer: bool,
 }
 
 /// Commands that are run together, at most.
@@ -106,8 +108,8 @@ fn serve(database: &Arc<Database>) {
         let count = queue.jobs.len().min(GROUP_MAX);
         let jobs: Vec<Job> = queue.jobs.drain(..count).collect();
         drop(queue);
-        run(database, &jobs);
-        database.queued.fetch_sub(jobs.len(), Ordering::AcqRel);
+        run(database, jobs);
+        database.queued.fetch_sub(count, Ordering::AcqRel);
     }
 }
 
@@ -130,27 +132,56 @@ pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
 }
 
-fn run(database: &Arc<Database>, jobs: &[Job]) {
+fn run(database: &Arc<Database>, jobs: Vec<Job>) {
     // Read before the own connection is taken: two databases may copy each other.
     let images: Vec<Vec<Option<Vec<u8>>>> = jobs.iter().map(images_of).collect();
+    if let Some(job) = jobs.first() {
+        indexing::refresh(database, &*job.background);
+    }
     let Some(mut lease) = database.lease_within(settings().timeout_ms()) else {
         return jobs.iter().for_each(|job| refuse(database, job));
     };
+    if let Some(record) = indexing::catch_up(&mut lease) {
+        database.leave(record);
+    }
     let commands: usize = jobs.iter().map(|job| job.orders.len()).sum();
     let mut records = Vec::new();
     let mut all = None;
     if commands > 1 {
-        all = run_together(&mut lease, jobs, &images, &mut records);
+        all = run_together(&mut lease, &jobs, &images, &mut records);
     }
-    let all = all.unwrap_or_else(|| {
-        records.clear();
-        jobs.iter().zip(&images).map(|(job, images)| run_apart(&mut lease, job, images)).collect()
-    });
+    let all: Vec<Option<Ran>> = match all {
+        Some(all) => all.into_iter().map(Some).collect(),
+        None => {
+            records.clear();
+            let each = jobs.iter().zip(&images);
+            each.map(|(job, images)| run_or_leave(&mut lease, job, images)).collect()
+        }
+    };
     records.into_iter().for_each(|record| database.leave(record));
     drop(lease);
-    for (job, ran) in jobs.iter().zip(all) {
-        answer(database, job, ran);
+    for (job, ran) in jobs.into_iter().zip(all) {
+        match ran {
+            Some(ran) => answer(database, &job, ran),
+            None => {
+                if let Some(job) = readers::push(database, job, true) {
+                    refuse(database, &job);
+                }
+            }
+        }
     }
+}
+
+/// Runs a job by itself; `None` if it is for the readers: it only reads, and takes long.
+fn run_or_leave(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Option<Ran> {
+    if readers::may_have(&lease.database, job) {
+        match readers::try_here(lease, job) {
+            Ok(ran) => return Some(ran),
+            Err(Failure::TooLong | Failure::Yielded | Failure::NeedsKeys) => return None,
+            Err(_) => {}
+        }
+    }
+    Some(run_apart(lease, job, images))
 }
 
 /// Answers a job that a client's transaction kept waiting for too long.
@@ -313,10 +344,10 @@ fn perform_yielding(
 }
 
 /// Each round of copying keys knows at least one table more.
-const ROUNDS_MAX: usize = 64;
+pub(crate) const ROUNDS_MAX: usize = 64;
 
 /// Copies the keys that a statement asked for, with all shards locked for the moment.
-fn copy_keys(job: &Job) -> Result<(), String> {
+pub(crate) fn copy_keys(job: &Job) -> Result<(), String> {
     let mut copied = Ok(());
     job.background.turn(&mut |turn| {
         copied = turn.with_all_keys(job.client.db, live::copy);

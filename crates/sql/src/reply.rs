@@ -201,8 +201,7 @@ impl<'w> Answer<'w> {
         match (self.shape, self.place.take()) {
             (Shape::V1, Some(place)) => self.out.array_at(place, rows),
             (Shape::V1, None) => {
-                self.out.array(2);
-                self.out.simple("DONE");
+                self.out.raw(b"*2\r\n+DONE\r\n");
                 self.out.int(counts.changes);
             }
             (Shape::V2 { header }, Some(place)) => {

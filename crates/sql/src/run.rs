@@ -16,10 +16,10 @@ use crate::budget::Stopped;
 use crate::connection::{Connection, Part, own, prepare, script_of};
 use crate::error::{Failure, SqlError};
 use crate::lexer::{self, Verb};
-use crate::live;
 use crate::raw::statement::{Cell, Shared, Statement};
 use crate::reply::{Answer, Counts};
 use crate::settings::settings;
+use crate::{literals, live};
 
 /// Where SQL runs, and so how long it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub enum Values<'a> {
     Given(Args<'a>),
     /// Each of the type that its letter says.
     Typed(&'a [u8], Args<'a>),
+    /// These: the literals of a text.
+    Cells(&'a [Cell<'a>]),
     /// Names with their values.
     Named(Args<'a>),
     /// So many words for each run, by their looks or of the types that the letters say.
@@ -86,6 +88,7 @@ impl Values<'_> {
             Values::None => 0,
             Values::Words(words) | Values::Padded(words) | Values::Given(words) => words.len(),
             Values::Typed(letters, _) => letters.len(),
+            Values::Cells(cells) => cells.len(),
             Values::Named(words) => words.len() / 2,
             Values::Rows { letters: b"", width, .. } => *width,
             Values::Rows { letters, .. } => letters.len(),
@@ -108,6 +111,7 @@ impl Values<'_> {
                 words.get(index).map_or(Cell::Null, typed)
             }
             Values::Typed(letters, words) => lettered(letters, *words, index),
+            Values::Cells(cells) => cells.get(index).copied().unwrap_or(Cell::Null),
             Values::Rows { letters: b"", width, words } => typed(words.word(run * width + index)),
             Values::Rows { letters, width, words } => {
                 lettered(letters, words.from(run * width), index)
@@ -226,7 +230,8 @@ pub struct Done {
 
 const NOT_READ_ONLY: &str = "Statement is not read only but it may modify the database, use \
      `EXEC_STATEMENT` instead.";
-const NO_STATEMENT: &str = "The statement is not present in the database";
+/// What is said of a name that is not known.
+pub(crate) const NO_STATEMENT: &str = "The statement is not present in the database";
 const OPEN_END: &str = "ERR a transaction must end in the command that begins it, or be one of \
      MULTI or SQL.BEGIN";
 const FILES: &str =
@@ -248,7 +253,18 @@ struct Runner<'c, 'a, 'w> {
     wrote: bool,
 }
 
-impl Runner<'_, '_, '_> {
+impl<'c, 'a, 'w> Runner<'c, 'a, 'w> {
+    fn new(
+        handle: &'c Shared,
+        place: Place,
+        (is_small, on_file): (bool, bool),
+        request: &'a Request<'a>,
+        answer: &'c mut Answer<'w>,
+    ) -> Self {
+        let (began, wrote) = (false, false);
+        Runner { handle, place, is_small, on_file, request, answer, began, wrote }
+    }
+
     /// Whether a statement may run where the command is.
     fn check(&self, part: &Part, is_alone: bool) -> Result<(), Failure> {
         if self.request.reads && !part.statement.is_read_only() {
@@ -476,19 +492,9 @@ impl Connection {
         answer: &mut Answer<'_>,
         place: Place,
     ) -> Result<bool, Failure> {
-        let handle = self.handle.share();
-        let is_small = place != Place::Here || self.bytes() < SMALL_BYTES;
+        let is_small = place != Place::Here || self.bytes < SMALL_BYTES;
         let on_file = self.on_file;
-        let mut runner = Runner {
-            handle: &handle,
-            place,
-            is_small,
-            on_file,
-            request,
-            answer,
-            began: false,
-            wrote: false,
-        };
+        self.uses += 1;
         let script = match request.source {
             Source::Named(name) => match self.named.get_mut(name) {
                 Some(named) => Some(&mut named.script),
@@ -496,10 +502,10 @@ impl Connection {
             },
             Source::Text(text) => self.cached.get_mut(text),
         };
-        self.uses += 1;
         if let Some(script) = script {
             script.used = self.uses;
             request.values.check(script.parameters)?;
+            let mut runner = Runner::new(&self.handle, place, (is_small, on_file), request, answer);
             if let [part] = &mut script.parts[..]
                 && request.values.runs() == 1
             {
@@ -511,6 +517,8 @@ impl Connection {
             let wrote = runner.wrote;
             return self.end_command(result).map(|()| wrote);
         }
+        let handle = self.handle.share();
+        let runner = Runner::new(&handle, place, (is_small, on_file), request, answer);
         let Source::Text(text) = request.source else { return Ok(false) };
         self.fresh(text, runner)
     }
@@ -523,6 +531,14 @@ impl Connection {
             return Err(Failure::TooLong);
         }
         let keeps = self.was_seen(text);
+        if !keeps && matches!(request.values, Values::None) {
+            let mut alike = std::mem::take(&mut self.alike);
+            let wrote = self.alike(text, &mut alike, &mut runner);
+            self.alike = alike;
+            if let Some(wrote) = wrote? {
+                return Ok(wrote);
+            }
+        }
         if request.values.len() > 0 {
             // How many parameters there are is known once all statements are prepared.
             let mut script = script_of(handle, text, keeps)?;
@@ -553,6 +569,40 @@ impl Connection {
         let wrote = runner.wrote;
         self.keep(text, result, keeps);
         Ok(wrote)
+    }
+
+    /// Runs a text by the kept statement of those that differ from it in their literals only, if
+    /// there is one or it is time for it; whether it wrote.
+    fn alike(
+        &mut self,
+        text: &[u8],
+        alike: &mut Vec<u8>,
+        runner: &mut Runner<'_, '_, '_>,
+    ) -> Result<Option<bool>, Failure> {
+        let Some(literals) = literals::take(text, alike) else { return Ok(None) };
+        if !self.cached.contains_key(&alike[..]) {
+            if !self.was_seen(alike) {
+                return Ok(None);
+            }
+            match script_of(runner.handle, alike, true) {
+                Ok(script) if script.parts.len() == 1 => self.keep(alike, script.parts, true),
+                // The text itself says what is wrong with it.
+                _ => return Ok(None),
+            }
+        }
+        let Some(script) = self.cached.get_mut(&alike[..]) else { return Ok(None) };
+        script.used = self.uses;
+        let ([part], true) = (&mut script.parts[..], script.parameters == literals.cells().len())
+        else {
+            return Ok(None);
+        };
+        let values = Values::Cells(literals.cells());
+        let request = Request { source: Source::Text(alike), values, ..*runner.request };
+        let known = (runner.is_small, runner.on_file);
+        let answer = &mut *runner.answer;
+        let mut runner = Runner::new(runner.handle, runner.place, known, &request, answer);
+        runner.part(part, true, true)?;
+        Ok(Some(runner.wrote))
     }
 
     /// Ends a command of several statements: keeps what it did, or takes it back.

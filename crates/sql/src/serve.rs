@@ -25,7 +25,8 @@ use crate::queue::{self, Client, Job, Order};
 use crate::reply::Fields;
 use crate::run::Place;
 use crate::settings::settings;
-use crate::{statistics, transaction};
+use crate::statistics::Count;
+use crate::{indexing, readers, statistics, transaction};
 
 /// The database at a key.
 ///
@@ -105,7 +106,7 @@ pub fn log_records(cx: &mut Context<'_>, key: &[u8], records: &[Record]) {
 }
 
 /// Logs what others did before and could not log.
-fn log_left(cx: &mut Context<'_>, key: &[u8], database: &Database) {
+pub fn log_left(cx: &mut Context<'_>, key: &[u8], database: &Database) {
     let left = database.take_unlogged();
     if !left.is_empty() {
         log_records(cx, key, &left);
@@ -134,6 +135,7 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     }
     let background = if is_unit { None } else { cx.host.background() };
     let (mut lease, place) = match (&background, is_unit) {
+        (Some(_), _) if !is_near(&database) => (None, Place::Here),
         (Some(_), _) => match database.try_lease() {
             Some(lease) => (Some(lease), Place::Here),
             None => (None, Place::Here),
@@ -141,20 +143,39 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         (None, true) => return run_in_unit(cx, &plan, &database, args),
         (None, false) => (Some(database.lease()), Place::Thread(settings().timeout_ms())),
     };
+    let mut is_long = false;
     if let Some(lease) = &mut lease {
         log_left(cx, plan.key, &database);
+        catch_up(cx, plan.key, lease);
         frozen::begin(cx.keys.now_ms(), None);
         let source = copied(cx, &plan, background.is_some())?;
         match perform_live(cx, lease, &plan, source.as_deref(), place) {
-            Err(Failure::TooLong) if background.is_some() => {}
+            Err(Failure::TooLong) if background.is_some() => is_long = true,
             result => return finish(cx, &plan, &database, args, result, source),
         }
     }
     drop(lease);
     let order = Order { row, args: args.to_owned(), source: source_of(cx, &plan)? };
-    enqueue(cx, &database, plan.key, vec![order]);
+    enqueue(cx, &database, plan.key, vec![order], is_long);
     cx.keys.rewrite_to_nothing();
     Ok(())
+}
+
+/// Whether the database's indexes can be brought up to date where a command arrives.
+fn is_near(database: &Database) -> bool {
+    database.indexes.pending() <= PENDING_HERE_MAX && !database.indexes.is_stale()
+}
+
+/// Rows of indexes that are written on a connection's thread.
+const PENDING_HERE_MAX: usize = 100;
+
+/// Writes what is pending in the database's indexes, and logs it.
+fn catch_up(cx: &mut Context<'_>, key: &[u8], lease: &mut Lease) {
+    if let Some(record) = indexing::catch_up(lease)
+        && cx.keys.space().is_logging()
+    {
+        log_records(cx, key, &[record]);
+    }
 }
 
 /// As `perform`, with the keys that the SQL reads, where they can be had: where every shard is
@@ -286,11 +307,20 @@ pub fn fill_stream(
     Ok(())
 }
 
-/// Gives commands to their database's thread, and makes the client wait for it.
-fn enqueue(cx: &mut Context<'_>, database: &Arc<Database>, key: &[u8], orders: Vec<Order>) {
+/// Gives commands to their database's thread or its readers, and makes the client wait for it.
+fn enqueue(
+    cx: &mut Context<'_>,
+    database: &Arc<Database>,
+    key: &[u8],
+    orders: Vec<Order>,
+    is_long: bool,
+) {
     let Some(background) = cx.host.background() else { return };
     let client = make_wait(cx);
-    queue::push(database, Job { key: key.to_vec(), orders, client, background });
+    let job = Job { key: key.to_vec(), orders, client, background, is_for_writer: false };
+    if let Some(job) = readers::push(database, job, is_long) {
+        queue::push(database, job);
+    }
 }
 
 /// Makes the client wait for another thread's answer.
@@ -344,37 +374,47 @@ enum Stop {
 fn run_group(cx: &mut Context<'_>, pipeline: &Pipeline<'_>, from: usize) -> (usize, u64) {
     let key = pipeline.args(from).word(1);
     let database = match find(cx, key, Dialect::V1) {
-        Ok(database) if cx.host.background().is_some() && cx.session.kept.is_none() => database,
+        Ok(database)
+            if cx.host.background().is_some()
+                && cx.session.kept.is_none()
+                && is_near(&database) =>
+        {
+            database
+        }
         _ => return (1, run_single(cx, pipeline, from)),
     };
     cx.keys.before_inner_change(key);
     let on_file = database.is_on_file();
     let lease = if on_file { None } else { database.try_lease() };
-    let Some(mut lease) = lease else { return queue_rest(cx, pipeline, from, &database) };
+    let Some(mut lease) = lease else { return queue_rest(cx, pipeline, from, &database, false) };
     log_left(cx, key, &database);
+    catch_up(cx, key, &mut lease);
     let start = cx.out.bytes().len();
     if lease.begin_group().is_err() {
         drop(lease);
         return (1, run_single(cx, pipeline, from));
     }
-    let mut group = Group { ran: Vec::new(), failed: 0, next: from };
+    let mut group = Group::new(from);
     let mut stop = group.run(cx, pipeline, &mut lease);
     if stop == Stop::Lost || lease.commit_group().is_err() {
         // Somebody's statement took the others' with it: each again by itself.
         cx.out.truncate(start);
-        group = Group { ran: Vec::new(), failed: 0, next: from };
+        group = Group::new(from);
         stop = group.run(cx, pipeline, &mut lease);
     }
     drop(lease);
-    for record in group.ran.drain(..) {
+    if !group.ran.is_empty() {
         cx.keys.changed(key);
+        cx.keys.changed_within(group.ran.len() - 1);
+    }
+    for record in group.ran.drain(..) {
         log_records(cx, key, record.as_slice());
     }
     let (done, failed) = (group.next - from, group.failed);
     match stop {
         Stop::Other if done == 0 => (1, run_single(cx, pipeline, from)),
         Stop::TooLong | Stop::Lost => {
-            let (more, _) = queue_rest(cx, pipeline, group.next, &database);
+            let (more, _) = queue_rest(cx, pipeline, group.next, &database, stop == Stop::TooLong);
             (done + more, failed)
         }
         _ => (done, failed),
@@ -387,9 +427,29 @@ struct Group {
     ran: Vec<Option<Record>>,
     failed: u64,
     next: usize,
+    /// Those that went well and are not counted yet: what they are, and how many.
+    well: (Count, u64),
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        statistics::add(self.well.0, self.well.1, 0);
+    }
 }
 
 impl Group {
+    fn new(next: usize) -> Group {
+        Group { ran: Vec::new(), failed: 0, next, well: (Count::Nothing, 0) }
+    }
+
+    fn count(&mut self, what: Count) {
+        if self.well.0 != what {
+            statistics::add(self.well.0, self.well.1, 0);
+            self.well = (what, 0);
+        }
+        self.well.1 += 1;
+    }
+
     fn run(&mut self, cx: &mut Context<'_>, pipeline: &Pipeline<'_>, lease: &mut Lease) -> Stop {
         let (now_ms, is_logging) = (cx.keys.now_ms(), cx.keys.space().is_logging());
         while self.next < pipeline.entries.len() {
@@ -412,7 +472,7 @@ impl Group {
                     if outcome.wrote {
                         self.ran.push(is_logging.then(|| record_of(&lease.database, args)));
                     }
-                    statistics::add(plan.count, 1, 0);
+                    self.count(plan.count);
                     self.next += 1;
                 }
                 Err(Failure::TooLong) => return Stop::TooLong,
@@ -463,6 +523,7 @@ fn queue_rest(
     pipeline: &Pipeline<'_>,
     from: usize,
     database: &Arc<Database>,
+    is_long: bool,
 ) -> (usize, u64) {
     let order = |index: usize| {
         let row = row_of(pipeline.entries[index]);
@@ -470,7 +531,7 @@ fn queue_rest(
     };
     let orders: Vec<Order> = (from..pipeline.entries.len()).map(order).collect();
     let count = orders.len();
-    enqueue(cx, database, pipeline.args(from).word(1), orders);
+    enqueue(cx, database, pipeline.args(from).word(1), orders, is_long);
     (count, 0)
 }
 
@@ -479,6 +540,10 @@ fn queue_rest(
 /// A database that takes part in a transaction.
 struct Taken {
     lease: Lease,
+    /// Records of what was done before, which the transaction logs, too, unless it is undone.
+    left: Vec<Record>,
+    /// How much of what the transaction touched is in the database's indexes.
+    touched: usize,
 }
 
 impl Participant for Taken {
@@ -500,6 +565,9 @@ impl Participant for Taken {
             }
         } else {
             self.lease.rollback_group();
+            for record in self.left.drain(..) {
+                self.lease.database.leave(record);
+            }
         }
     }
 
@@ -518,6 +586,12 @@ fn run_in_unit(
     if !plan.action.fits_transaction() {
         return Err(Error::text("ERR no copies, loads or attachments inside a transaction"));
     }
+    if database.indexes.is_stale()
+        && let Some(background) = cx.host.background()
+    {
+        indexing::refresh_later(database, background);
+        return Err(busy(plan.dialect));
+    }
     let mut unit = std::mem::take(&mut cx.session.unit);
     let is_it = |participant: &mut Box<dyn Participant>| {
         let taken = participant.as_any().downcast_mut::<Taken>();
@@ -530,16 +604,27 @@ fn run_in_unit(
                 cx.session.unit = unit;
                 return Err(busy(plan.dialect));
             };
-            log_left(cx, plan.key, database);
+            let mut left = database.take_unlogged();
+            left.extend(indexing::catch_up(&mut lease));
             if let Err(error) = lease.begin_group() {
+                left.into_iter().for_each(|record| database.leave(record));
                 cx.session.unit = unit;
                 return Err(error_of(error.into(), plan.dialect));
             }
-            unit.push(Box::new(Taken { lease }));
+            if cx.keys.space().is_logging() {
+                log_records(cx, plan.key, &left);
+            }
+            unit.push(Box::new(Taken { lease, left, touched: 0 }));
             unit.len() - 1
         }
     };
     let taken = unit[at].as_any().downcast_mut::<Taken>().expect("found as one");
+    let own = indexing::catch_up_unit(cx, &mut taken.lease, &mut taken.touched);
+    if let Some(record) = own
+        && cx.keys.space().is_logging()
+    {
+        log_records(cx, plan.key, &[record]);
+    }
     frozen::begin(cx.keys.now_ms(), None);
     let place = Place::Unit(settings().unit_timeout_ms());
     let result = perform_live(cx, &mut taken.lease, plan, None, place);

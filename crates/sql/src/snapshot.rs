@@ -11,11 +11,13 @@
 
 use std::sync::Arc;
 
+use commands::context::Background;
+
 use crate::connection::Connection;
-use crate::database::Database;
+use crate::database::{Database, Lease};
 use crate::error::Failure;
-use crate::image;
 use crate::settings::settings;
+use crate::{image, indexing};
 
 /// Pins the instant: the first read of a transaction does.
 const PIN: &str = "BEGIN; SELECT count(*) FROM sqlite_schema";
@@ -24,7 +26,16 @@ const PIN: &str = "BEGIN; SELECT count(*) FROM sqlite_schema";
 ///
 /// # Errors
 /// SQLite's; [`Failure::Busy`] if the database is in use for too long.
-pub fn take(database: &Arc<Database>) -> Result<Box<Connection>, Failure> {
+pub fn take(
+    database: &Arc<Database>,
+    background: &dyn Background,
+) -> Result<Box<Connection>, Failure> {
+    indexing::refresh(database, background);
+    if database.indexes.pending() > 0 && !database.is_reserved() {
+        let lease = database.lease_within(settings().timeout_ms());
+        let record = indexing::catch_up(&mut lease.ok_or(Failure::Busy)?);
+        record.into_iter().for_each(|record| database.leave(record));
+    }
     let mut connection = match database.path.as_deref() {
         Some(path) => {
             let mut connection = Connection::open_to_read(Some(path))?;
@@ -33,13 +44,7 @@ pub fn take(database: &Arc<Database>) -> Result<Box<Connection>, Failure> {
             connection
         }
         None => {
-            // A transaction may stay open for long: it lends what was there before it.
-            let lease = if database.is_reserved() {
-                database.urgent_lease()
-            } else {
-                database.lease_within(settings().timeout_ms())
-            };
-            let lease = lease.ok_or(Failure::Busy)?;
+            let lease = lease_to_read(database)?;
             let file = lease.handle.serialize()?;
             drop(lease);
             let mut connection = Connection::open_to_read(None)?;
@@ -50,4 +55,19 @@ pub fn take(database: &Arc<Database>) -> Result<Box<Connection>, Failure> {
     connection.handle.connection().execute_batch(PIN).map_err(crate::error::SqlError::from)?;
     connection.in_group = true;
     Ok(Box::new(connection))
+}
+
+/// The writing connection with what is committed in it, to be copied. To be called without any lock
+/// on keys: it may wait.
+///
+/// # Errors
+/// [`Failure::Busy`] if the database is in use for too long.
+pub fn lease_to_read(database: &Arc<Database>) -> Result<Lease, Failure> {
+    // A transaction may stay open for long: it lends what was there before it.
+    let lease = if database.is_reserved() {
+        database.urgent_lease()
+    } else {
+        database.lease_within(settings().timeout_ms())
+    };
+    lease.ok_or(Failure::Busy)
 }

@@ -43,7 +43,7 @@ use crate::queue::{self, Client, Job, Order, Piece, Ran, now_ms};
 use crate::run::Place;
 use crate::serve::{error_of, find, make_wait};
 use crate::settings::settings;
-use crate::{frozen, live, snapshot, statistics};
+use crate::{frozen, indexing, live, snapshot, statistics};
 
 /// What is kept for a client between its commands.
 #[derive(Default)]
@@ -157,7 +157,7 @@ pub fn begin(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     };
     let key = args.word(1);
     let database = find(cx, key, Dialect::Native)?;
-    background(cx)?;
+    let background = background(cx)?;
     forget_failed(cx);
     if kept(cx).open.is_some() {
         return Err(Error::text("ERR a SQL transaction is open already"));
@@ -169,6 +169,7 @@ pub fn begin(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let start = Start {
         ticket,
         reads,
+        background,
         database: Arc::clone(&database),
         sender: sender.clone(),
         has_failed: Arc::clone(&has_failed),
@@ -208,7 +209,8 @@ pub fn commit(cx: &mut Context<'_>, _: Args<'_>) -> Result<(), Error> {
     let open = take_open(cx)?;
     let mut client = make_wait(cx);
     client.db = open.db;
-    let job = Job { key: open.key.clone(), orders: Vec::new(), client, background };
+    let job =
+        Job { key: open.key.clone(), orders: Vec::new(), client, background, is_for_writer: false };
     open.sender.send(Ask::Commit(job)).map_err(|_| give_up(cx))
 }
 
@@ -270,6 +272,7 @@ pub fn takes(
 struct Start {
     ticket: Ticket,
     reads: bool,
+    background: Arc<dyn Background>,
     database: Arc<Database>,
     sender: Sender<Ask>,
     has_failed: Arc<AtomicBool>,
@@ -372,13 +375,16 @@ fn work(start: Start, client: &Client, receiver: &Receiver<Ask>) {
 
 /// Takes the database and begins.
 fn open(start: Start) -> Result<Work, (Arc<AtomicBool>, Failure)> {
-    let Start { ticket, reads, database, sender, has_failed } = start;
+    let Start { ticket, reads, background, database, sender, has_failed } = start;
     let side = || -> Result<Side, Failure> {
         if reads {
-            return snapshot::take(&database).map(Side::Reads);
+            return snapshot::take(&database, &*background).map(Side::Reads);
         }
+        indexing::refresh(&database, &*background);
         let lease = database.lease_within(settings().timeout_ms());
         let mut lease = lease.ok_or(Failure::Busy)?;
+        let record = indexing::catch_up(&mut lease);
+        record.into_iter().for_each(|record| database.leave(record));
         lease.begin_group()?;
         lease.reserve(Box::new(move || {
             // Whoever ends the transaction lets go of the database.

@@ -316,3 +316,66 @@ fn a_transaction_is_all_or_nothing() {
     assert_eq!((unit.len(), unit[1].as_str(), unit[3].as_str()), (4, want[1], want[3]));
     assert!(unit[2].ends_with("REDISQL.EXEC DB delete from t where a = 3"), "{unit:?}");
 }
+
+#[test]
+fn texts_that_differ_in_literals_only_do_what_they_say() {
+    let mut client = with_table();
+    for number in 10..20 {
+        let text = format!("INSERT INTO t VALUES({number}, 'n {number}')");
+        assert_eq!(client.run_words(&["REDISQL.EXEC", "DB", &text]), "*2 +DONE :1");
+    }
+    for number in 10..20 {
+        let text = format!("SELECT b FROM t WHERE a = {number}");
+        let want = format!("*1 *1 $4 n {number}");
+        assert_eq!(client.run_words(&["REDISQL.EXEC", "DB", &text]), want);
+        let text = format!("UPDATE t SET b = {number} WHERE a = {number}");
+        assert_eq!(client.run_words(&["REDISQL.EXEC", "DB", &text]), "*2 +DONE :1");
+    }
+    client.check(&[
+        ("REDISQL.EXEC DB 'SELECT count(*) FROM t WHERE b = a AND a > 9'", "*1 *1 :10"),
+        ("REDISQL.EXEC DB 'DELETE FROM t WHERE a = 10'", "*2 +DONE :1"),
+        ("REDISQL.EXEC DB 'DELETE FROM t WHERE a = 11'", "*2 +DONE :1"),
+        ("REDISQL.EXEC DB 'DELETE FROM t WHERE a = 11'", "*2 +DONE :0"),
+        (
+            "REDISQL.QUERY DB 'DELETE FROM t WHERE a = 12'",
+            "-Statement is not read only but it may \
+             modify the database, use `EXEC_STATEMENT` instead.",
+        ),
+        (
+            "REDISQL.EXEC DB 'INSERT INTO t VALUES(1)'",
+            "-table t has 2 columns but 1 values were supplied",
+        ),
+        (
+            "REDISQL.EXEC DB 'INSERT INTO t VALUES(2)'",
+            "-table t has 2 columns but 1 values were supplied",
+        ),
+        ("REDISQL.EXEC DB 'CREATE UNIQUE INDEX u ON t(a)'", "*2 +DONE :0"),
+        ("REDISQL.EXEC DB \"INSERT INTO t VALUES(15, 'x')\"", "-UNIQUE constraint failed: t.a"),
+        ("REDISQL.EXEC DB \"INSERT INTO t VALUES(16, 'x')\"", "-UNIQUE constraint failed: t.a"),
+    ]);
+    // A row with fewer values after one with more, of the same statement.
+    client.check(&[
+        ("REDISQL.EXEC DB 'SELECT a FROM t WHERE a = 17'", "*1 *1 :17"),
+        ("REDISQL.CREATE_STATEMENT DB two 'SELECT ?1, ?2'", "+OK"),
+        (
+            "SQL.CALL DB two VALUES 1 2",
+            "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
+             *1 *2 :1 :2 $7 changes :0 $10 last_rowid $-1",
+        ),
+        (
+            "SQL.CALL DB two VALUES 3",
+            "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
+             *1 *2 :3 $-1 $7 changes :0 $10 last_rowid $-1",
+        ),
+        (
+            "SQL.CALL DB two VALUES a",
+            "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
+             *1 *2 $1 a $-1 $7 changes :0 $10 last_rowid $-1",
+        ),
+        (
+            "SQL.CALL DB two",
+            "*10 $7 columns *2 $2 ?1 $2 ?2 $5 types *2 $-1 $-1 $4 rows \
+             *1 *2 $-1 $-1 $7 changes :0 $10 last_rowid $-1",
+        ),
+    ]);
+}

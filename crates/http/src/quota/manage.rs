@@ -183,13 +183,8 @@ impl Quota {
 
     /// GET /v1/audit
     pub(super) async fn audit(&self, parts: &Parts) -> Result<Response, Refusal> {
-        let number = |name: &str, default: i64| match query::value(parts.uri.query(), name) {
-            None => Ok(default),
-            Some(text) => text
-                .parse()
-                .ok()
-                .filter(|number| *number > 0)
-                .ok_or_else(|| Refusal::Malformed(format!("{name} is a number above 0"))),
+        let number = |name: &str, default: i64| {
+            query::number(parts.uri.query(), name, default).map_err(Refusal::Malformed)
         };
         let org = match query::value(parts.uri.query(), "org") {
             Some(org) => org,

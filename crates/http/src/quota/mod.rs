@@ -4,7 +4,9 @@ mod auth;
 mod events;
 mod headers;
 mod manage;
+mod metrics;
 mod openapi;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ use services::quota::service::Service;
 use tokio::sync::oneshot;
 
 use crate::problem::{problem, refused, with_type};
+use crate::saga::Guard;
 
 /// Largest body, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
@@ -26,6 +29,8 @@ pub struct Quota {
     pub service: Arc<Service>,
     /// Whether the older RateLimit-Limit, -Remaining and -Reset are sent, too.
     pub sends_older_headers: bool,
+    /// Which addresses webhooks may have.
+    pub guard: Guard,
     /// The document, made once.
     document: String,
     prefix: u32,
@@ -47,6 +52,11 @@ pub(crate) enum Run {
     MakeKey,
     DisableKey,
     Audit,
+    Webhooks,
+    MakeWebhook,
+    RemoveWebhook,
+    TestWebhook,
+    Deliveries,
     Verify,
     Document,
     Page,
@@ -108,6 +118,36 @@ pub(crate) const ROUTES: &[Route] = &[
         "Makes an API key; its secret is told this once.",
     ),
     route(Method::DELETE, "/v1/orgs/{org}/keys/{key}", Run::DisableKey, "Disables an API key."),
+    route(
+        Method::GET,
+        "/v1/orgs/{org}/webhooks",
+        Run::Webhooks,
+        "Who is told when a threshold is passed.",
+    ),
+    route(
+        Method::POST,
+        "/v1/orgs/{org}/webhooks",
+        Run::MakeWebhook,
+        "Makes a webhook; its secret is told this once.",
+    ),
+    route(
+        Method::DELETE,
+        "/v1/orgs/{org}/webhooks/{webhook}",
+        Run::RemoveWebhook,
+        "Removes a webhook and what waits for it.",
+    ),
+    route(
+        Method::POST,
+        "/v1/orgs/{org}/webhooks/{webhook}/test",
+        Run::TestWebhook,
+        "Sends a webhook a message of type webhook.test.",
+    ),
+    route(
+        Method::GET,
+        "/v1/orgs/{org}/deliveries",
+        Run::Deliveries,
+        "The log of what webhooks were sent, newest first.",
+    ),
     route(Method::GET, "/v1/audit", Run::Audit, "What was done, newest first."),
     route(
         Method::GET,
@@ -139,10 +179,15 @@ fn fits<'p>(pattern: &str, path: &'p str) -> Option<[&'p str; 2]> {
 
 impl Quota {
     /// A door to a service; `prefix` makes this process's request ids its own.
-    pub fn new(service: Arc<Service>, sends_older_headers: bool, prefix: u32) -> Quota {
+    pub fn new(
+        service: Arc<Service>,
+        sends_older_headers: bool,
+        guard: Guard,
+        prefix: u32,
+    ) -> Quota {
         let document = openapi::document().to_string();
         let count = std::sync::atomic::AtomicU32::new(0);
-        Quota { service, sends_older_headers, document, prefix, count }
+        Quota { service, sends_older_headers, guard, document, prefix, count }
     }
 
     /// Answers a request if it is for one of the routes; else gives it back.
@@ -190,6 +235,11 @@ impl Quota {
             Run::MakeKey => self.make_key(&parts, one, &body).await,
             Run::DisableKey => self.disable_key(&parts, one, two).await,
             Run::Audit => self.audit(&parts).await,
+            Run::Webhooks => self.webhooks(&parts, one).await,
+            Run::MakeWebhook => self.make_webhook(&parts, one, &body).await,
+            Run::RemoveWebhook => self.remove_webhook(&parts, one, two).await,
+            Run::TestWebhook => self.test_webhook(&parts, one, two).await,
+            Run::Deliveries => self.deliveries(&parts, one).await,
             Run::Verify => self.verify(&parts).await,
             Run::Document => Ok(json(StatusCode::OK, self.document.clone())),
             Run::Page => Ok(with_type(StatusCode::OK, "text/html; charset=utf-8", openapi::page())),

@@ -95,6 +95,15 @@ fn schemas() -> Value {
                 "items": { "enum": ["ingest", "read", "manage"] } },
             "expires_at": { "type": ["string", "null"], "format": "date-time" },
         } },
+        "Webhook": object(&["id", "org", "url", "enabled", "created_at"], json!({
+            "id": text(), "org": text(), "url": text(), "enabled": { "type": "boolean" },
+            "created_at": moment, "secret": text(),
+        })),
+        "NewWebhook": { "type": "object", "additionalProperties": false, "required": ["url"],
+            "properties": {
+                "url": { "type": "string", "maxLength": 2000 },
+                "secret": { "type": ["string", "null"] },
+            } },
         "Adjustment": { "type": "object", "additionalProperties": false,
             "required": ["delta", "reason", "idempotency_key"], "properties": {
                 "delta": whole(), "reason": { "type": "string", "maxLength": 1000 },
@@ -119,6 +128,11 @@ fn shape(run: Run) -> (Option<Value>, &'static str, Value) {
         Run::MakeKey => (Some(to("NewKey")), "201", to("Key")),
         Run::DisableKey => (None, "204", Value::Null),
         Run::Audit => (None, "200", listed(any())),
+        Run::Webhooks => (None, "200", listed(to("Webhook"))),
+        Run::MakeWebhook => (Some(to("NewWebhook")), "201", to("Webhook")),
+        Run::RemoveWebhook => (None, "204", Value::Null),
+        Run::TestWebhook => (None, "202", any()),
+        Run::Deliveries => (None, "200", listed(any())),
         Run::Verify => (None, "200", any()),
         Run::Document => (None, "200", any()),
         Run::Page => (None, "200", Value::Null),
@@ -152,12 +166,25 @@ fn queries(run: Run) -> &'static [(&'static str, &'static str)] {
             ("tz", "The time zone of the windows; UTC unless given."),
             ("group_by", "key, type, or both with a comma."),
         ],
+        Run::Deliveries => &[("limit", "Lines at most; 100 unless given, 1000 at most.")],
         Run::Audit => &[
             ("org", "The organisation; the key's own unless given."),
             ("before", "Only lines with a smaller id."),
             ("limit", "Lines at most; 100 unless given, 1000 at most."),
         ],
         _ => &[],
+    }
+}
+
+/// What a parameter of the query is, the same for all routes.
+fn query_schema(name: &str) -> Value {
+    match name {
+        "from" | "to" => json!({ "type": "string", "format": "date-time" }),
+        "window" => json!({ "enum": ["minute", "hour", "day", "week", "month", "year"] }),
+        "group_by" => json!({ "enum": ["key", "type", "key,type"] }),
+        "cost" => json!({ "type": "integer", "minimum": 0, "maximum": 1_i64 << 53 }),
+        "before" | "limit" => json!({ "type": "integer", "minimum": 1, "maximum": 1_i64 << 53 }),
+        _ => text(),
     }
 }
 
@@ -168,7 +195,8 @@ fn parameters(route: &Route) -> Vec<Value> {
         all.push(json!({ "name": name, "in": "path", "required": true, "schema": text() }));
     }
     for (name, doc) in queries(route.run) {
-        all.push(json!({ "name": name, "in": "query", "description": doc, "schema": text() }));
+        let schema = query_schema(name);
+        all.push(json!({ "name": name, "in": "query", "description": doc, "schema": schema }));
     }
     if route.run == Run::Ingest {
         let doc = "The same request is done once; kept as long as its record.";
@@ -218,8 +246,11 @@ fn operation(route: &Route) -> Value {
         }
         operation["requestBody"] = json!({ "required": false, "content": content });
     }
-    if matches!(route.run, Run::Document | Run::Page) {
-        operation["security"] = json!([]);
+    match route.run {
+        Run::Document | Run::Page => operation["security"] = json!([]),
+        // A session is enough.
+        Run::Ingest | Run::CloseSession => operation["security"] = json!([{}, { "key": [] }]),
+        _ => {}
     }
     operation
 }

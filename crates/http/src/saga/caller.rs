@@ -5,10 +5,11 @@
 //! **Invariant:** no connection goes to an address that the guard refuses, however its name was
 //! resolved.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,17 +22,21 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use services::saga::coordinator::Coordinator;
 use services::saga::local::Local;
 use services::saga::machine::Answer;
-use services::saga::outgoing::{Answered, Caller, Outgoing};
+use services::saga::outgoing::{Answered, Caller, NOT_CALLED, Outgoing};
 use services::saga::policy::Moment;
 use services::saga::words::Verdict;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+
+use super::targets::{Limits, Targets, Turn};
 
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Connections that are kept per participant, and how long.
 const IDLE_MAX: usize = 64;
 const IDLE: Duration = Duration::from_secs(60);
+/// How long a call waits that comes before the first runtime.
+const ATTACH_WAIT_MS: u64 = 50;
 const CONNECT: Duration = Duration::from_secs(3);
 /// How often finished transactions are looked at for retention.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
@@ -65,8 +70,11 @@ impl Clock {
 /// Which addresses may be called.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
-    /// Hosts, as they stand in the address: only these. Empty = all that are not refused.
+    /// Hosts, as they stand in the address: only these, where not empty; but see below.
     pub allowed: Vec<String>,
+    /// Addresses of private networks are refused, except those of `allowed`; all others may be
+    /// called.
+    pub refuses_private: bool,
 }
 
 impl Guard {
@@ -81,27 +89,59 @@ impl Guard {
         }
     }
 
-    fn check(&self, uri: &hyper::Uri) -> Result<(), String> {
+    /// The same for one that a host has.
+    fn allows(&self, host: &str, ip: IpAddr) -> bool {
+        let is_named = || self.allowed.iter().any(|allowed| allowed == host);
+        Guard::allows_ip(ip) && (!self.refuses_private || is_public(ip) || is_named())
+    }
+
+    /// Whether an address may be called, as far as it is known before its name is resolved.
+    pub(crate) fn check(&self, uri: &hyper::Uri) -> Result<(), String> {
         let host = uri.host().unwrap_or("");
         match uri.scheme_str() {
             Some("http") => {}
             Some(other) => return Err(format!("branches are called by http, not by {other}")),
             None => return Err("the address of a branch begins with http://".into()),
         }
-        if !self.allowed.is_empty() && !self.allowed.iter().any(|allowed| allowed == host) {
+        let is_closed = !self.allowed.is_empty() && !self.refuses_private;
+        if is_closed && !self.allowed.iter().any(|allowed| allowed == host) {
             return Err(format!("{host} is not among the hosts that may be called"));
         }
         let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        match ip.is_ok_and(|ip| !Guard::allows_ip(ip)) {
+        match ip.is_ok_and(|ip| !self.allows(host, ip)) {
             true => Err(format!("{host} may not be called")),
             false => Ok(()),
         }
     }
 }
 
+/// Whether an address is one of the Internet: none of this machine or of a private network (the
+/// registries of RFC 6890).
+fn is_public(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let [a, b, c, _] = ip.octets();
+            let is_shared = a == 100 && (64..128).contains(&b);
+            let is_reserved = a == 0 || a >= 240 || (a, b, c) == (192, 0, 0);
+            let is_benchmark = a == 198 && (b == 18 || b == 19);
+            !(ip.is_loopback()
+                || ip.is_private()
+                || is_shared
+                || is_reserved
+                || is_benchmark
+                || ip.is_documentation())
+        }
+        IpAddr::V6(ip) => {
+            // Global addresses are in 2000::/3; 64:ff9b::/96, which stands for IPv4, is not.
+            let first = ip.segments()[0];
+            first & 0xe000 == 0x2000 && first != 0x2002
+        }
+    }
+}
+
 /// Resolves names and leaves out what the guard refuses.
 #[derive(Clone)]
-struct Guarded(GaiResolver);
+pub(crate) struct Guarded(GaiResolver, Arc<Guard>);
 
 impl tower_service::Service<Name> for Guarded {
     type Response = std::vec::IntoIter<SocketAddr>;
@@ -114,11 +154,12 @@ impl tower_service::Service<Name> for Guarded {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
+        let (guard, host) = (Arc::clone(&self.1), name.as_str().to_owned());
         let resolving = tower_service::Service::call(&mut self.0, name);
         Box::pin(async move {
             let all: Vec<SocketAddr> = resolving.await?.collect();
             let allowed: Vec<_> =
-                all.into_iter().filter(|address| Guard::allows_ip(address.ip())).collect();
+                all.into_iter().filter(|address| guard.allows(&host, address.ip())).collect();
             match allowed.is_empty() {
                 true => Err(std::io::Error::other("none of its addresses may be called")),
                 false => Ok(allowed.into_iter()),
@@ -127,7 +168,20 @@ impl tower_service::Service<Name> for Guarded {
     }
 }
 
-type Http = Client<HttpConnector<Guarded>, axum::body::Body>;
+pub(crate) type Http = Client<HttpConnector<Guarded>, axum::body::Body>;
+
+/// A client that connects to nothing but what a guard allows.
+pub(crate) fn client(guard: &Guard) -> Http {
+    let guarded = Guarded(GaiResolver::new(), Arc::new(guard.clone()));
+    let mut connector = HttpConnector::new_with_resolver(guarded);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT));
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(IDLE_MAX)
+        .pool_timer(TokioTimer::new())
+        .build(connector)
+}
 
 /// Runs the steps that the server runs itself.
 pub trait Steps: Send + Sync {
@@ -142,46 +196,139 @@ pub struct HttpCaller {
     clock: Arc<Clock>,
     guard: Guard,
     steps: Option<Arc<dyn Steps>>,
-    inner: OnceLock<(Handle, Http)>,
+    runtimes: RwLock<Vec<(Handle, Http)>>,
+    next: AtomicUsize,
+    targets: Targets<Waiting>,
     wake: Arc<Notify>,
+}
+
+thread_local! {
+    /// Which of the runtimes is this thread's.
+    static OWN: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// A call that is to be made.
+struct Waiting {
+    outgoing: Outgoing,
+    request: Ready,
+    done: Answered,
 }
 
 impl HttpCaller {
     /// A caller that calls nobody before [`HttpCaller::attach`].
-    pub fn new(clock: Arc<Clock>, guard: Guard, steps: Option<Arc<dyn Steps>>) -> HttpCaller {
-        HttpCaller { clock, guard, steps, inner: OnceLock::new(), wake: Arc::default() }
+    pub fn new(
+        clock: Arc<Clock>,
+        guard: Guard,
+        limits: Limits,
+        steps: Option<Arc<dyn Steps>>,
+    ) -> HttpCaller {
+        HttpCaller {
+            clock,
+            guard,
+            steps,
+            runtimes: RwLock::default(),
+            next: AtomicUsize::new(0),
+            targets: Targets::new(limits),
+            wake: Arc::default(),
+        }
     }
 
-    /// Works in this runtime from now on, and wakes the coordinator there.
-    pub fn attach(&self, handle: Handle, coordinator: Arc<Coordinator>) {
-        let mut connector = HttpConnector::new_with_resolver(Guarded(GaiResolver::new()));
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_MAX)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
+    /// Works in this thread's runtime as well from now on, and wakes the coordinator there.
+    pub fn attach(self: &Arc<Self>, handle: Handle, coordinator: Arc<Coordinator>) {
+        let client = client(&self.guard);
+        let mut runtimes = self.runtimes.write().unwrap_or_else(PoisonError::into_inner);
+        OWN.set(Some(runtimes.len()));
         let (clock, wake) = (Arc::clone(&self.clock), Arc::clone(&self.wake));
-        handle.spawn(drive(coordinator, clock, wake));
-        let is_first = self.inner.set((handle, client)).is_ok();
-        assert!(is_first, "a caller is attached once");
+        handle.spawn(drive(coordinator, clock, wake, runtimes.is_empty()));
+        runtimes.push((handle, client));
+    }
+
+    /// The runtime for a call: the thread's own, or the next one.
+    fn runtime(&self) -> Option<(Handle, Http)> {
+        let runtimes = self.runtimes.read().unwrap_or_else(PoisonError::into_inner);
+        let next = || self.next.fetch_add(1, Ordering::Relaxed) % runtimes.len().max(1);
+        runtimes.get(OWN.get().unwrap_or_else(next)).cloned()
+    }
+
+    /// Does what is to be done with a call, and with those that wait behind it.
+    fn take_turn(self: &Arc<Self>, name: &str, mut turn: Turn<Waiting>) {
+        loop {
+            match turn {
+                Turn::None => return,
+                Turn::Go(waiting) => self.send(name, waiting),
+                Turn::Back(waiting, wait_ms) => self.give_back(waiting, wait_ms),
+            }
+            turn = self.targets.next(name, self.clock.moment().now_ms);
+        }
+    }
+
+    fn give_back(&self, waiting: Waiting, wait_ms: u64) {
+        let answer = Answer {
+            verdict: Verdict::Unknown,
+            code: NOT_CALLED,
+            text: "it was not called: nobody was reached there before".into(),
+            began_ms: waiting.outgoing.began_ms,
+            retry_after_ms: wait_ms,
+        };
+        let clock = Arc::clone(&self.clock);
+        let done = waiting.done;
+        let answer = move || done(answer, clock.moment());
+        // Never from within: the coordinator may hold what `done` needs.
+        match self.runtime() {
+            Some((handle, _)) => drop(handle.spawn(async move { answer() })),
+            None => drop(std::thread::spawn(answer)),
+        }
+    }
+
+    fn send(self: &Arc<Self>, name: &str, waiting: Waiting) {
+        let Some((handle, client)) = self.runtime() else {
+            self.targets.ended(name, true, 0);
+            return self.give_back(waiting, ATTACH_WAIT_MS);
+        };
+        let (this, name): (_, Box<str>) = (Arc::clone(self), name.into());
+        handle.spawn(async move {
+            let Waiting { outgoing, request, done } = waiting;
+            let timeout = Duration::from_millis(outgoing.timeout_ms);
+            let began_ms = outgoing.began_ms;
+            let answer = match tokio::time::timeout(timeout, exchange(&client, request)).await {
+                Err(_) => lost(began_ms, format!("no answer in {} ms", outgoing.timeout_ms)),
+                Ok(Err(text)) => lost(began_ms, text),
+                Ok(Ok((code, retry_after_ms, body))) => Answer {
+                    verdict: outgoing.verdict(code, &body),
+                    code,
+                    text: String::from_utf8_lossy(&body).into_owned(),
+                    began_ms,
+                    retry_after_ms,
+                },
+            };
+            let moment = this.clock.moment();
+            this.targets.ended(&name, answer.code != 0, moment.now_ms);
+            done(answer, moment);
+            this.take_turn(&name, this.targets.next(&name, moment.now_ms));
+        });
     }
 }
 
+/// An attempt that brought no answer.
+fn lost(began_ms: u64, text: String) -> Answer {
+    Answer { verdict: Verdict::Unknown, code: 0, text, began_ms, retry_after_ms: 0 }
+}
+
 /// Wakes the coordinator whenever something is due, and for retention.
-async fn drive(coordinator: Arc<Coordinator>, clock: Arc<Clock>, wake: Arc<Notify>) {
+async fn drive(coordinator: Arc<Coordinator>, clock: Arc<Clock>, wake: Arc<Notify>, tidies: bool) {
     let compacting = Arc::default();
     let mut tidied = Instant::now();
     loop {
         let moment = clock.moment();
         let next_ms = coordinator.run_due(moment).map(|due| due.saturating_sub(moment.now_ms));
-        if tidied.elapsed() >= TIDY_EVERY {
+        if tidies && tidied.elapsed() >= TIDY_EVERY {
             coordinator.tidy(moment, &compacting);
             tidied = Instant::now();
         }
         let wait = next_ms.map_or(TIDY_EVERY, Duration::from_millis).min(TIDY_EVERY);
         if wait.is_zero() {
+            // There is more than one thread's worth.
+            wake.notify_one();
             tokio::task::yield_now().await;
             continue;
         }
@@ -192,23 +339,12 @@ async fn drive(coordinator: Arc<Coordinator>, clock: Arc<Clock>, wake: Arc<Notif
     }
 }
 
-impl Caller for HttpCaller {
-    fn call(&self, outgoing: Outgoing, done: Answered) {
-        let clock = Arc::clone(&self.clock);
-        let began_ms = outgoing.began_ms;
-        let lost = move |text: String| Answer {
-            verdict: Verdict::Unknown,
-            code: 0,
-            text,
-            began_ms,
-            retry_after_ms: 0,
-        };
-        let Some((handle, client)) = self.inner.get() else {
-            // The driver retries it: a call must not be answered from within.
-            return drop(std::thread::spawn(move || {
-                done(lost("not started yet".into()), clock.moment());
-            }));
-        };
+/// An [`HttpCaller`] as the coordinator wants it.
+pub struct Calls(pub Arc<HttpCaller>);
+
+impl HttpCaller {
+    fn call(self: &Arc<Self>, outgoing: Outgoing, done: Answered) {
+        let (clock, began_ms) = (Arc::clone(&self.clock), outgoing.began_ms);
         if let (Some(local), Some(steps)) = (&outgoing.local, &self.steps) {
             let answered = move |verdict, text| {
                 let answer = Answer { verdict, code: 0, text, began_ms, retry_after_ms: 0 };
@@ -216,45 +352,46 @@ impl Caller for HttpCaller {
             };
             return steps.run((**local).clone(), Box::new(answered));
         }
-        let request = request(&outgoing, &self.guard);
-        let client = client.clone();
-        handle.spawn(async move {
-            let answer = match request {
-                Err(text) if outgoing.broken.is_some() => {
-                    Answer { verdict: Verdict::Failure, ..lost(text) }
+        match request(&outgoing, &self.guard) {
+            Ok(request) => {
+                let authority = request.uri().authority();
+                let name = authority.map_or("", |name| name.as_str()).to_string();
+                let waiting = Waiting { outgoing, request, done };
+                let turn = self.targets.ask(&name, waiting, clock.moment().now_ms);
+                self.take_turn(&name, turn);
+            }
+            Err(text) => {
+                let mut answer = lost(began_ms, text);
+                if outgoing.broken.is_some() {
+                    answer.verdict = Verdict::Failure;
                 }
-                Err(text) => lost(text),
-                Ok(request) => {
-                    let timeout = Duration::from_millis(outgoing.timeout_ms);
-                    match tokio::time::timeout(timeout, exchange(&client, request)).await {
-                        Err(_) => lost(format!("no answer in {} ms", outgoing.timeout_ms)),
-                        Ok(Err(text)) => lost(text),
-                        Ok(Ok((code, retry_after_ms, body))) => Answer {
-                            verdict: outgoing.verdict(code, &body),
-                            code,
-                            text: String::from_utf8_lossy(&body).into_owned(),
-                            began_ms,
-                            retry_after_ms,
-                        },
-                    }
+                let done = move || done(answer, clock.moment());
+                match self.runtime() {
+                    Some((handle, _)) => drop(handle.spawn(async move { done() })),
+                    None => drop(std::thread::spawn(done)),
                 }
-            };
-            done(answer, clock.moment());
-        });
+            }
+        }
+    }
+}
+
+impl Caller for Calls {
+    fn call(&self, outgoing: Outgoing, done: Answered) {
+        self.0.call(outgoing, done);
     }
 
     fn forget(&self, gid: &str) {
-        if let Some(steps) = &self.steps {
+        if let Some(steps) = &self.0.steps {
             steps.forget(gid);
         }
     }
 
     fn wake_at(&self, _: u64) {
-        self.wake.notify_one();
+        self.0.wake.notify_one();
     }
 }
 
-type Ready = hyper::Request<axum::body::Body>;
+pub(crate) type Ready = hyper::Request<axum::body::Body>;
 
 fn request(outgoing: &Outgoing, guard: &Guard) -> Result<Ready, String> {
     if let Some(text) = &outgoing.broken {
@@ -306,7 +443,7 @@ fn encode(url: &mut String, value: &str) {
 }
 
 /// Sends a request; gives status, the wait that was asked for in ms, and the body.
-async fn exchange(client: &Http, request: Ready) -> Result<(u16, u64, Vec<u8>), String> {
+pub(crate) async fn exchange(client: &Http, request: Ready) -> Result<(u16, u64, Vec<u8>), String> {
     let answer = client.request(request).await.map_err(|error| {
         use std::error::Error;
         let source = error.source().map_or(String::new(), |source| format!(": {source}"));
@@ -352,9 +489,38 @@ mod tests {
         ] {
             assert_eq!(open.check(&uri.parse().unwrap()).is_ok(), is_allowed, "{uri}");
         }
-        let closed = Guard { allowed: vec!["service".into()] };
+        let closed = Guard { allowed: vec!["service".into()], ..Guard::default() };
         assert!(closed.check(&"http://service/x".parse().unwrap()).is_ok());
         assert!(closed.check(&"http://other/x".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn private_networks_may_be_refused() {
+        let allowed = vec!["inside".to_owned(), "10.0.0.7".to_owned()];
+        let guard = Guard { allowed, refuses_private: true };
+        for (uri, is_allowed) in [
+            ("http://example.org/", true),
+            ("http://93.184.216.34/", true),
+            ("http://[2606:2800:220:1::1]/", true),
+            ("http://10.0.0.7/", true),
+            ("http://10.0.0.8/", false),
+            ("http://127.0.0.1:80/", false),
+            ("http://100.64.0.1/", false),
+            ("http://192.168.1.1/", false),
+            ("http://172.31.0.1/", false),
+            ("http://0.1.2.3/", false),
+            ("http://[::1]/", false),
+            ("http://[fd00::1]/", false),
+            ("http://[::ffff:127.0.0.1]/", false),
+            ("http://[64:ff9b::7f00:1]/", false),
+            ("http://169.254.169.254/", false),
+        ] {
+            assert_eq!(guard.check(&uri.parse().unwrap()).is_ok(), is_allowed, "{uri}");
+        }
+        let here: IpAddr = "127.0.0.1".parse().unwrap();
+        assert!(guard.allows("inside", here) && !guard.allows("outside", here));
+        let cloud: IpAddr = "169.254.169.254".parse().unwrap();
+        assert!(!guard.allows("inside", cloud));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //!
 //! With an API key set, every route asks for it: `authorization: Bearer KEY` or `x-api-key: KEY`.
 
-mod caller;
+pub(crate) mod caller;
 mod dtm;
 mod metrics;
 mod native;
+mod targets;
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use tokio::sync::oneshot;
 
 use crate::problem::{problem, with_type};
 
-pub use caller::{Clock, Guard, HttpCaller, Steps};
+pub use caller::{Calls, Clock, Guard, HttpCaller, Steps};
+pub use targets::Limits;
 
 /// Largest body, in bytes.
 const BODY_BYTES_MAX: usize = 16 << 20;

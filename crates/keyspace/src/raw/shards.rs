@@ -120,6 +120,7 @@ impl<T: Default> Default for Shards<T> {
 /// Not boxed: a batch of commands takes a set each time, and 128 bytes on the stack are cheaper.
 #[allow(clippy::large_enum_variant)]
 enum Which {
+    None,
     One(usize),
     Many(ShardSet),
 }
@@ -268,6 +269,7 @@ impl<'a, T> Held<'a, T> {
     #[inline]
     pub fn has(&self, shard: usize) -> bool {
         match &self.which {
+            Which::None => false,
             Which::One(one) => *one == shard,
             Which::Many(set) => set.has(shard),
         }
@@ -292,6 +294,7 @@ impl<'a, T> Held<'a, T> {
     /// The shards that are held, ascending.
     pub fn indices(&self) -> Vec<usize> {
         match &self.which {
+            Which::None => Vec::new(),
             Which::One(one) => vec![*one],
             Which::Many(set) => set.iter().collect(),
         }
@@ -300,6 +303,7 @@ impl<'a, T> Held<'a, T> {
     /// Whether every shard of `set` is held.
     pub fn has_all(&self, set: &ShardSet) -> bool {
         match &self.which {
+            Which::None => set.is_empty(),
             Which::One(one) => set.iter().all(|shard| shard == *one),
             Which::Many(held) => held.covers(set),
         }
@@ -308,6 +312,7 @@ impl<'a, T> Held<'a, T> {
     /// The shards that are held, as a set.
     pub fn set(&self) -> ShardSet {
         match &self.which {
+            Which::None => ShardSet::default(),
             Which::One(one) => {
                 let mut set = ShardSet::default();
                 set.add(*one);
@@ -333,15 +338,21 @@ impl<'a, T> Held<'a, T> {
     /// says nothing any more.
     pub fn exchange(&mut self, set: &ShardSet) {
         let shards = self.shards;
-        self.give_all();
-        self.which = Which::Many(ShardSet::default());
-        // Dropping the old one gives an empty set back.
+        self.give();
         *self = shards.lock(set);
+    }
+
+    /// Gives all locks back, before the end of what holds them.
+    #[inline]
+    pub fn give(&mut self) {
+        self.give_all();
+        self.which = Which::None;
     }
 
     #[inline]
     fn give_all(&self) {
         match &self.which {
+            Which::None => {}
             Which::One(one) => self.shards.all[*one].lock.give(),
             Which::Many(set) => set.iter().for_each(|shard| self.shards.all[shard].lock.give()),
         }

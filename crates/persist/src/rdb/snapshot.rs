@@ -6,8 +6,8 @@
 //!  others:   a key that is about to change ---------------> encoded -> pending
 //! ```
 //!
-//! **Bound:** `pending` holds [`PENDING_BYTES_MAX`]; a thread that would add to more than that
-//! waits until the walker has written some of it. The walker never waits for a lock.
+//! **Bound:** `pending` holds what `pending_bytes_max` says; a thread that would add to more than
+//! that waits until the walker has written some of it. The walker never waits for a lock.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -29,8 +29,12 @@ use super::reader::Use;
 use super::writer::{Header, Options, Writer, encode_entry};
 use crate::disk::{DataFile, Disk, Open};
 
-/// Bytes that may wait to be written before a thread that adds to them waits.
-pub const PENDING_BYTES_MAX: usize = 32 << 20;
+/// Bytes that may wait to be written before a thread that adds to them waits, unless an option says
+/// how many: a share of the memory in use, so that a save never takes much beside it.
+pub fn pending_bytes_max(used_memory: u64) -> usize {
+    (used_memory / 64).clamp(1 << 20, 32 << 20) as usize
+}
+
 /// What is handed over while one lock is held, at most, but for one large value.
 const STEP_ENTRIES: usize = 64;
 const STEP_BYTES: usize = 64 << 10;
@@ -64,6 +68,8 @@ pub struct Snapshot<'a> {
     pub libraries: &'a dyn Libraries,
     /// `rdb-key-save-delay`, for tests: microseconds a key; asked again while it lasts.
     pub key_delay: &'a dyn Fn() -> i64,
+    /// Bytes handed over early that may wait to be written: see [`pending_bytes_max`].
+    pub pending_bytes_max: usize,
     /// Keys written so far, for those who watch.
     pub keys_done: &'a AtomicU64,
     /// Set by those who want it to stop.
@@ -113,6 +119,7 @@ struct Sink {
     compression: Compression,
     uses: Uses,
     now_ms: i64,
+    bytes_max: usize,
     keys: AtomicU64,
 }
 
@@ -139,7 +146,7 @@ impl Sink {
 
     fn add(&self, db: usize, bytes: &[u8]) {
         let mut pending = self.lock();
-        while pending.bytes > PENDING_BYTES_MAX
+        while pending.bytes > self.bytes_max
             && !pending.is_closed
             && thread::current().id() != self.walker
         {
@@ -224,6 +231,7 @@ impl Snapshot<'_> {
             compression: self.options.compression,
             uses: self.uses,
             now_ms: self.now_ms,
+            bytes_max: self.pending_bytes_max,
             keys: AtomicU64::new(0),
         });
         let image = Arc::clone(&sink) as Arc<dyn ImageSink>;
@@ -384,6 +392,7 @@ mod tests {
             uses: Uses::Untold,
             libraries: &NoLibraries,
             key_delay: &|| 0,
+            pending_bytes_max: 1 << 20,
             keys_done: keys,
             stop,
         }

@@ -7,7 +7,7 @@ use mlua::ffi as lua;
 use super::reply::{self, Reader};
 use super::stack::{State, bytes_at, format_number, pop, push_bytes, push_error, raise_error};
 use super::stack::{set_field, set_function, set_number, type_of};
-use super::state::inner_of;
+use super::state::{inner_of, wants_nothing};
 use crate::run::Called;
 use crate::{LUA_REDIS_VERSION, LUA_REDIS_VERSION_NUMBER};
 use commands::sha1::hex_digest;
@@ -114,8 +114,12 @@ unsafe fn run_command(l: State, raises: bool) -> c_int {
     let failed = match called {
         Called::Replied => {
             let bytes = (*run).reply(&mut (*inner).buffer);
+            let is_error = bytes.first() == Some(&b'-');
+            if !is_error && wants_nothing(l) {
+                return 0;
+            }
             reply::push(l, &mut Reader::new(bytes));
-            bytes.first() == Some(&b'-')
+            is_error
         }
         Called::Refused => {
             push_error(l, (*run).message.as_bytes());

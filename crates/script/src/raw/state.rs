@@ -35,6 +35,85 @@ pub struct Memory {
     pub limit: usize,
     /// Whether anything was refused: the state is thrown away then.
     pub was_short: bool,
+    /// Small blocks that have been given back: see [`Spare`].
+    pub spare: Spare,
+}
+
+/// Small blocks that a state has given back and will soon want again: a collection frees thousands
+/// of them at once, each of which costs the allocator more than a push and a pop. Blocks of one
+/// class are a list, each begins with the address of the next.
+#[derive(Debug)]
+pub struct Spare {
+    lists: [*mut u8; SPARE_CLASSES],
+    bytes: usize,
+}
+
+/// Blocks are rounded up to whole multiples of this.
+const SPARE_STEP: usize = 16;
+/// The lists hold blocks of up to this many steps.
+const SPARE_CLASSES: usize = 8;
+/// So many bytes are kept of a state, at most.
+const SPARE_BYTES_MAX: usize = 1 << 20;
+
+impl Spare {
+    const NONE: Spare = Spare { lists: [ptr::null_mut(); SPARE_CLASSES], bytes: 0 };
+
+    /// The list of blocks of `len` bytes, if there is one, and how long its blocks are.
+    #[inline]
+    fn class(len: usize) -> Option<(usize, usize)> {
+        let class = len.wrapping_sub(1) / SPARE_STEP;
+        (class < SPARE_CLASSES).then(|| (class, (class + 1) * SPARE_STEP))
+    }
+
+    /// A block for `len` bytes, if one is kept.
+    #[inline]
+    unsafe fn take(&mut self, len: usize) -> *mut u8 {
+        let Some((class, bytes)) = Spare::class(len) else { return ptr::null_mut() };
+        let block = self.lists[class];
+        if !block.is_null() {
+            self.lists[class] = block.cast::<*mut u8>().read();
+            self.bytes -= bytes;
+        }
+        block
+    }
+
+    /// Keeps a block of `len` bytes; false if it is not to be kept.
+    #[inline]
+    unsafe fn keep(&mut self, block: *mut u8, len: usize) -> bool {
+        let Some((class, bytes)) = Spare::class(len) else { return false };
+        if self.bytes + bytes > SPARE_BYTES_MAX {
+            return false;
+        }
+        block.cast::<*mut u8>().write(self.lists[class]);
+        self.lists[class] = block;
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        for (class, list) in self.lists.iter().enumerate() {
+            let mut block = *list;
+            while !block.is_null() {
+                // SAFETY: a block in the list of this class was taken with its layout, and begins
+                // with the address of the next.
+                unsafe {
+                    let next = block.cast::<*mut u8>().read();
+                    dealloc(block, layout((class + 1) * SPARE_STEP));
+                    block = next;
+                }
+            }
+        }
+    }
+}
+
+/// The layout that a block of `len` bytes is taken with.
+#[inline]
+fn layout(len: usize) -> Layout {
+    let len = Spare::class(len).map_or(len, |(_, bytes)| bytes);
+    // SAFETY: the alignment is a power of two, and Lua's blocks are far smaller than `isize::MAX`.
+    unsafe { Layout::from_size_align_unchecked(len, SPARE_STEP) }
 }
 
 /// Places in the registry of what every run needs.
@@ -85,6 +164,8 @@ pub struct Inner {
     pub json: Settings,
     /// math.random's state.
     pub random: u64,
+    /// Whether [`wanted`] can be believed.
+    pub sees_wanted: bool,
     /// See [`References`].
     pub references: References,
 }
@@ -103,11 +184,13 @@ unsafe extern "C" fn allocate(
     new: usize,
 ) -> *mut c_void {
     let memory = &mut (*inner.cast::<Inner>()).memory;
-    let layout = |len: usize| Layout::from_size_align_unchecked(len, 16);
+    let block = block.cast::<u8>();
     if new == 0 {
         if !block.is_null() {
             memory.used -= old;
-            dealloc(block.cast(), layout(old));
+            if !memory.spare.keep(block, old) {
+                dealloc(block, layout(old));
+            }
         }
         return ptr::null_mut();
     }
@@ -116,8 +199,12 @@ unsafe extern "C" fn allocate(
         memory.was_short = true;
         return ptr::null_mut();
     }
-    let moved =
-        if block.is_null() { alloc(layout(new)) } else { realloc(block.cast(), layout(old), new) };
+    let moved = if !block.is_null() {
+        realloc(block, layout(old), layout(new).size())
+    } else {
+        let spare = memory.spare.take(new);
+        if spare.is_null() { alloc(layout(new)) } else { spare }
+    };
     if !moved.is_null() {
         memory.used = memory.used - old + new;
     }
@@ -132,12 +219,73 @@ pub unsafe fn inner_of(l: State) -> *mut Inner {
     inner.cast()
 }
 
+/// The beginning of Lua 5.1's `lua_State` (lstate.h).
+#[repr(C)]
+struct StateHead {
+    next: *mut c_void,
+    kind: u8,
+    marked: u8,
+    status: u8,
+    top: *mut c_void,
+    base: *mut c_void,
+    global: *mut c_void,
+    call: *const CallInfo,
+}
+
+/// Lua 5.1's `CallInfo` (lstate.h).
+#[repr(C)]
+struct CallInfo {
+    base: *mut c_void,
+    function: *mut c_void,
+    top: *mut c_void,
+    place: *const u32,
+    wanted: c_int,
+    tail_calls: c_int,
+}
+
+/// How many values the caller of the running C function wants, -1 = all there are. Lua's interface
+/// does not tell, so this looks at where Lua 5.1.5, which is built in, keeps it; [`try_wanted`]
+/// says whether that is so.
+#[inline]
+unsafe fn wanted(l: State) -> c_int {
+    (*(*l.cast::<StateHead>()).call).wanted
+}
+
+/// Whether the caller of the running C function drops what it gives: nothing need be made then.
+#[inline]
+pub unsafe fn wants_nothing(l: State) -> bool {
+    (*inner_of(l)).sees_wanted && wanted(l) == 0
+}
+
+unsafe extern "C-unwind" fn tell_wanted(l: State) -> c_int {
+    let (asked, seen) = (lua::lua_tonumber(l, 1) as c_int, wanted(l));
+    (*inner_of(l)).sees_wanted &= asked == seen;
+    0
+}
+
+/// Calls a C function in ways that differ in what is wanted, and notes whether it saw that.
+unsafe fn try_wanted(l: State) {
+    (*inner_of(l)).sees_wanted = true;
+    for count in [0, 1, -1, 2, 0] {
+        let top = lua::lua_gettop(l);
+        lua::lua_pushcclosure(l, tell_wanted, 0);
+        lua::lua_pushnumber(l, f64::from(count));
+        lua::lua_call(l, 1, count);
+        lua::lua_settop(l, top);
+    }
+}
+
+unsafe extern "C-unwind" fn open(l: State) -> c_int {
+    try_wanted(l);
+    sandbox::open(l)
+}
+
 impl Vm {
     /// A state with everything that scripts may use; `None` without memory for it.
     pub fn new(kind: Kind, limit: usize) -> Option<Vm> {
         let inner = Box::into_raw(Box::new(Inner {
             kind,
-            memory: Memory { used: 0, limit, was_short: false },
+            memory: Memory { used: 0, limit, was_short: false, spare: Spare::NONE },
             run: ptr::null_mut(),
             loading: ptr::null_mut(),
             job: ptr::null_mut(),
@@ -147,6 +295,7 @@ impl Vm {
             words: OwnedArgs::default(),
             json: Settings::default(),
             random: random::START,
+            sees_wanted: false,
             references: References::default(),
         }));
         // SAFETY: the allocator gets the address of what lives as long as the state.
@@ -157,7 +306,7 @@ impl Vm {
         }
         // SAFETY: `open` is called in protected mode on a fresh state.
         let is_open = unsafe {
-            let is_open = lua::lua_cpcall(l, sandbox::open, ptr::null_mut()) == lua::LUA_OK;
+            let is_open = lua::lua_cpcall(l, open, ptr::null_mut()) == lua::LUA_OK;
             lua::lua_sethook(l, Some(super::run::hook), lua::LUA_MASKCOUNT, HOOK_INSTRUCTIONS);
             lua::lua_settop(l, 0);
             is_open
@@ -218,6 +367,41 @@ impl Drop for Vm {
                 lua::lua_close(self.l);
             }
             drop(Box::from_raw(self.inner));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks that were given back are used again, up to a limit, and the count of bytes is right.
+    #[test]
+    fn small_blocks_are_kept_and_counted() {
+        for kind in [Kind::Scripts, Kind::Functions] {
+            let mut vm = Vm::new(kind, 64 << 20).expect("there is memory");
+            let inner = vm.inner();
+            // SAFETY: `inner` lives as long as the state; blocks are given back with their length.
+            unsafe {
+                assert!((*inner).sees_wanted, "Lua keeps what is wanted elsewhere");
+                let used = (*inner).memory.used;
+                for len in [1, 15, 16, 17, 40, 64, 127, 128, 129, 4096] {
+                    let take = || allocate(inner.cast(), ptr::null_mut(), 0, len);
+                    let give = |block| allocate(inner.cast(), block, len, 0);
+                    let one = take();
+                    give(one);
+                    let again = take();
+                    assert!(len > 128 || again == one, "{len} bytes");
+                    assert_eq!((*inner).memory.used, used + len);
+                    give(allocate(inner.cast(), again, len, len));
+                    let blocks: Vec<_> = (0..20_000).map(|_| take()).collect();
+                    for block in blocks {
+                        give(block);
+                    }
+                    assert_eq!((*inner).memory.used, used);
+                    assert!((*inner).memory.spare.bytes <= SPARE_BYTES_MAX);
+                }
+            }
         }
     }
 }

@@ -10,8 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use commands::command::{ADMIN, NO_SCRIPT, PUBSUB, WRITE};
 use commands::context::{Host, Script, Session, Tick};
-use commands::engine::Turn;
+use commands::engine::{BACKGROUND, Turn};
+use commands::error::Error;
+use commands::registry::Entry;
 use keyspace::effects::Freeing;
 use keyspace::keys::Keys;
 use keyspace::load::OnDuplicate;
@@ -23,9 +26,11 @@ use persist::aof::manifest::Member;
 use persist::aof::reader::{Damage, Kind, Outcome, Taker, read};
 use persist::disk::{DataFile, Open};
 use resp::request::{Limits, Parser, Stop};
-use resp::{Requests, Writer};
+use resp::{Args, Requests, Writer};
 
 use super::{Aof, Phase};
+use crate::connection::Peer;
+use crate::hub::Hub;
 use crate::options::index_of;
 use crate::persistence::load::{Expired, load_source};
 use crate::shared::Shared;
@@ -134,7 +139,7 @@ pub fn attach(shared: &Shared) {
 }
 
 /// Loads the files in order as the thread of this number; whether there was anything.
-fn load(shared: &Shared, thread: usize, files: &Files) -> Result<bool, String> {
+fn load(shared: &Arc<Shared>, thread: usize, files: &Files) -> Result<bool, String> {
     let manifest = files.manifest();
     if manifest.is_empty() {
         return Ok(false);
@@ -166,7 +171,7 @@ fn load(shared: &Shared, thread: usize, files: &Files) -> Result<bool, String> {
 
 /// Loads one file; its bytes.
 fn load_one(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     thread: usize,
     files: &Files,
     member: &Member,
@@ -277,13 +282,35 @@ fn load_preamble(
     Ok(end)
 }
 
-/// The server around commands that are replayed: there is none, but what takes long is told.
-struct NoServer {
+/// The server around commands that are replayed: a hub and a client of their own, so that any
+/// command finds what it asks for. Nothing is counted or published, and what takes long is told.
+pub(crate) struct Replaying {
+    /// Found by [`crate::hub::Hub::try_of`].
+    pub(crate) hub: Hub,
     /// Milliseconds from which a script is long; 0 = never.
     busy_ms: i64,
 }
 
-impl Host for NoServer {
+impl Replaying {
+    fn new(shared: &Arc<Shared>) -> Replaying {
+        let mut hub = Hub::new(Arc::clone(shared), BACKGROUND, 0x0a0f);
+        hub.peer = Some(Box::new(Peer::new(Arc::default(), true)));
+        let busy_ms = shared.options.number(const { index_of("busy-reply-threshold") });
+        Replaying { hub, busy_ms }
+    }
+}
+
+impl Host for Replaying {
+    /// No server of ours logs them; another's file may have them, and must not govern this server.
+    fn admit(&mut self, _: &mut Session, entry: &Entry, _: Args<'_>) -> Result<(), Error> {
+        let flags = entry.command.flags;
+        let governs = flags.has(ADMIN) || flags.has(PUBSUB) && flags.has(NO_SCRIPT);
+        if governs && !flags.has(WRITE) {
+            return Err(Error::text("ERR not replayed from an append-only file"));
+        }
+        Ok(())
+    }
+
     fn script_tick(&mut self, script: &Script) -> Tick {
         let ran_ms = now_ms() - script.started_ms;
         script.ran_ms.store(ran_ms, Ordering::Relaxed);
@@ -302,18 +329,19 @@ impl Host for NoServer {
 
 /// Runs commands without clients.
 struct Replay<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     thread: usize,
     before: u64,
     session: Session,
     out: Writer,
     random: Random,
+    host: Replaying,
     requests: Requests,
     failed: u64,
 }
 
 impl<'a> Replay<'a> {
-    fn new(shared: &'a Shared, thread: usize, before: u64) -> Replay<'a> {
+    fn new(shared: &'a Arc<Shared>, thread: usize, before: u64) -> Replay<'a> {
         Replay {
             shared,
             thread,
@@ -321,6 +349,7 @@ impl<'a> Replay<'a> {
             session: Session::new(0),
             out: Writer::new(false),
             random: Random::new(thread as u64 ^ 0x0a0f),
+            host: Replaying::new(shared),
             requests: Requests::default(),
             failed: 0,
         }
@@ -329,8 +358,7 @@ impl<'a> Replay<'a> {
     fn run(&mut self, bytes: &[u8]) -> Result<(), String> {
         let registry = &self.shared.core.registry;
         let now_ms = now_ms();
-        let busy_ms = self.shared.options.number(const { index_of("busy-reply-threshold") });
-        let mut no_server = NoServer { busy_ms };
+        self.host.hub.now_ms = now_ms;
         let mut index = 0;
         while index < self.requests.len() {
             let words = self.requests.command(index, bytes);
@@ -343,10 +371,14 @@ impl<'a> Replay<'a> {
                 thread: self.thread,
                 now_ms,
                 random: &mut self.random,
-                host: &mut no_server,
+                host: &mut self.host,
             };
             let (session, out) = (&mut self.session, &mut self.out);
             index += turn.run_some(session, out, &self.requests, bytes, index);
+            if let Some(blocked) = session.blocked.take() {
+                // There was nothing to take when it was logged, either.
+                turn.abandon(&blocked);
+            }
             self.failed += u64::from(self.out.bytes().first() == Some(&b'-'));
             self.out.clear();
         }
@@ -380,7 +412,7 @@ impl Taker for Replay<'_> {
 
 /// DEBUG LOADAOF: empties the keyspace and loads it again. Run by an event loop's thread, with no
 /// shard held.
-pub fn reload(shared: &Shared, thread: usize) -> Result<(), String> {
+pub fn reload(shared: &Arc<Shared>, thread: usize) -> Result<(), String> {
     let aof: &Aof = &shared.aof;
     let flushed = aof.log.flush();
     flushed.map_err(|error| format!("cannot write: {}", sys::error_text(&error)))?;
@@ -433,5 +465,42 @@ mod tests {
         assert_eq!(replay.commands(&file, 0), Ok(()));
         assert_eq!(replay.failed, 0);
         server.check(&[("GET k", "$1 1")]);
+    }
+
+    #[test]
+    fn no_command_of_another_servers_file_ends_this_one_or_governs_it() {
+        let mut server = Server::new(&[]);
+        let shared = Arc::clone(&server.shared);
+        for entry in shared.core.registry.entries() {
+            // With its own number of words, and with some more.
+            let least = usize::try_from(entry.command.arity().abs()).expect("small");
+            for more in 0..3 {
+                let name = entry.full_name.replace('|', " ");
+                let mut words: Vec<&[u8]> = name.split(' ').map(str::as_bytes).collect();
+                let filler = [b"k".as_slice(), b"1", b"k", b"2", b"k", b"3", b"k", b"4"];
+                let count = (least + more).max(words.len());
+                words.extend(filler.iter().cycle().take(count - words.len()));
+                let mut file = Vec::new();
+                resp::write_request(&mut file, words.into_iter());
+                let mut replay = Replay::new(&shared, 0, 0);
+                // A container by itself is unknown; that it does not panic is what counts.
+                let _ = replay.commands(&file, 0);
+                assert!(replay.session.blocked.is_none(), "{name}");
+            }
+        }
+        assert!(!shared.is_stopping.load(Ordering::Acquire), "SHUTDOWN is not replayed");
+        server.check(&[("FLUSHALL", "+OK"), ("PUBSUB NUMPAT", ":0")]);
+    }
+
+    #[test]
+    fn what_would_wait_is_not_left_in_line() {
+        let mut server = Server::new(&[]);
+        let shared = Arc::clone(&server.shared);
+        let mut replay = Replay::new(&shared, 0, 0);
+        let mut file = Vec::new();
+        resp::write_request(&mut file, [&b"BLPOP"[..], b"list", b"0"].into_iter());
+        resp::write_request(&mut file, [&b"RPUSH"[..], b"list", b"a"].into_iter());
+        assert_eq!(replay.commands(&file, 0), Ok(()));
+        server.check(&[("LRANGE list 0 -1", "*1 $1 a")]);
     }
 }

@@ -283,6 +283,7 @@ fn write_rdb(shared: &Shared, out: OneWay, at_instant: impl FnOnce()) -> Result<
         uses: save::uses(shared),
         libraries: shared.persistence.libraries(),
         key_delay: &|| shared.options.number(const { index_of("rdb-key-save-delay") }),
+        pending_bytes_max: save::pending_bytes_max(shared),
         keys_done: &done,
         stop: &shared.aof.cancel,
     };

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use keyspace::settings::Policy;
 use persist::rdb::encode::Compression;
-use persist::rdb::snapshot::{Failed, Snapshot, Sync, Uses};
+use persist::rdb::snapshot::{self, Failed, Snapshot, Sync, Uses};
 use persist::rdb::writer::{Header, Options};
 
 use super::{changes, rules};
@@ -83,6 +83,14 @@ fn take_and_note(shared: &Shared) -> Result<(), String> {
     }
 }
 
+/// `snapshot-buffer-limit`, or what stands for 0.
+pub(crate) fn pending_bytes_max(shared: &Shared) -> usize {
+    match shared.options.number(const { index_of("snapshot-buffer-limit") }) {
+        0 => snapshot::pending_bytes_max(sys::used_memory()),
+        bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
+    }
+}
+
 fn take(shared: &Shared) -> Result<(), Failed> {
     let saving = &shared.persistence.saving;
     let space = &shared.core.space;
@@ -104,6 +112,7 @@ fn take(shared: &Shared) -> Result<(), Failed> {
         uses: uses(shared),
         libraries: shared.persistence.libraries(),
         key_delay: &|| shared.options.number(const { index_of("rdb-key-save-delay") }),
+        pending_bytes_max: pending_bytes_max(shared),
         keys_done: &saving.keys_done,
         stop: &saving.stop,
     };

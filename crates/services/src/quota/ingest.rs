@@ -1,6 +1,7 @@
 //! The way of a request from its body to the writer's queue.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::answer::{Outcome, Refusal, Usage, Verdict, refuse};
@@ -11,6 +12,7 @@ use super::known::{Known, release};
 use super::org::{Cost, NotCharged, Standing};
 use super::queue::{Done, Idempotency, Item, Work};
 use super::service::{Service, busy, lock};
+use super::writer::Ended;
 use crate::store::Throttled;
 
 /// How far back and ahead an event's own time may lie.
@@ -39,6 +41,11 @@ impl Service {
     /// Takes a request: stores and counts what the quota has room for, and then says so.
     pub fn ingest(self: &Arc<Self>, request: Ingest) {
         let Ingest { caller, records, cost, idempotency, now_ms, done } = request;
+        let counts = Arc::clone(&self.counts);
+        let done: Done = Box::new(move |outcome| {
+            counts.ended[Ended::of(&outcome) as usize].fetch_add(1, Ordering::Relaxed);
+            done(outcome);
+        });
         let burst = match self.gate(&caller, now_ms) {
             Ok(burst) => burst,
             Err(refusal) => return done(refuse(refusal, None)),

@@ -143,7 +143,10 @@ impl Applier {
             match self.committer.commit(&statements, last, &mut || true) {
                 Ok(()) => {
                     for (org, period_ms, cost) in frames.iter().flat_map(|frame| &frame.settle) {
-                        org.settle(*period_ms, *cost);
+                        if org.settle(*period_ms, *cost) {
+                            let counts = self.committer.counts();
+                            lock(&counts.passed).push((Arc::clone(org), *period_ms));
+                        }
                     }
                     return true;
                 }

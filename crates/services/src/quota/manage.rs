@@ -12,7 +12,7 @@ use super::org::{Glance, NotCharged, Org};
 use super::period::{from_rfc3339, rfc3339};
 use super::plan::{NUMBER_MAX, Plan};
 use super::secret;
-use super::service::{Service, busy, unreachable_database};
+use super::service::{Service, busy, lock, unreachable_database};
 use crate::database::{Database, DatabaseError, Statement, Value};
 
 /// Rows of the audit in one answer.
@@ -58,18 +58,21 @@ pub fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(is_good)
 }
 
-fn malformed<T>(why: impl Into<String>) -> Result<T, Refusal> {
+pub(super) fn malformed<T>(why: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::Malformed(why.into()))
 }
 
-fn audit(org: &str, at_ms: i64, kind: &str, actor: &str, detail: &Json) -> Statement {
+pub(super) fn audit(org: &str, at_ms: i64, kind: &str, actor: &str, detail: &Json) -> Statement {
     let values =
         vec![org.into(), at_ms.into(), kind.into(), actor.into(), Value::Text(detail.to_string())];
     let into = "quota_audit (org_id, at_ms, kind, actor, detail)";
     Statement::Insert { into, columns: 5, values, tail: String::new() }
 }
 
-fn transact(database: &mut dyn Database, statements: &[Statement]) -> Result<Vec<u64>, Refusal> {
+pub(super) fn transact(
+    database: &mut dyn Database,
+    statements: &[Statement],
+) -> Result<Vec<u64>, Refusal> {
     database.transact(statements).map_err(unreachable_database)
 }
 
@@ -275,8 +278,10 @@ impl Service {
             }
             Err(error) => return Err(unreachable_database(error)),
         }
-        if let Err(error) = org.adjust(&*self.store, period.start_ms, *delta, now_ms) {
-            tracing::warn!("quota: {error}");
+        match org.adjust(&*self.store, period.start_ms, *delta, now_ms) {
+            Ok(true) => lock(&self.counts.passed).push((org, period.start_ms)),
+            Ok(false) => {}
+            Err(error) => tracing::warn!("quota: {error}"),
         }
         Ok(false)
     }

@@ -30,4 +30,5 @@ pub mod service;
 pub mod session;
 pub mod usage;
 pub mod verify;
+pub mod webhook;
 pub mod writer;

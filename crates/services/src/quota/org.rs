@@ -42,6 +42,28 @@ struct Counter {
     is_loaded: bool,
     /// What the store said last that it holds.
     used: Option<i64>,
+    /// Once the database holds so much, a threshold may have been passed.
+    next_line: i64,
+}
+
+impl Counter {
+    fn new(period: Period, key: Arc<str>, pending: i64, plans: u32) -> Counter {
+        Counter { period, key, pending, plans, is_loaded: false, used: None, next_line: 0 }
+    }
+
+    /// What the database holds, as far as that is known.
+    fn held(&self) -> Option<i64> {
+        Some(self.used? - self.pending)
+    }
+
+    /// Whether a threshold may have been passed; says so once.
+    fn passes(&mut self) -> bool {
+        let passes = self.held().is_some_and(|held| held >= self.next_line);
+        if passes {
+            self.next_line = i64::MAX;
+        }
+        passes
+    }
 }
 
 #[derive(Debug)]
@@ -107,6 +129,21 @@ pub struct Glance {
     pub reset_after_s: i64,
 }
 
+/// What [`Org::passed`] finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passed {
+    /// Percents of the limit, the smallest first.
+    pub percents: Vec<u16>,
+    /// What the database's counter holds.
+    pub used: i64,
+    /// The limit.
+    pub limit: i64,
+    /// The period.
+    pub period: Period,
+    /// Its name.
+    pub name: String,
+}
+
 /// What a counter holds after a charge.
 fn held(charge: Charge) -> Option<i64> {
     match charge {
@@ -139,6 +176,7 @@ impl Org {
         let mut state = self.lock();
         state.planned = Arc::new(Planned { plan, calendar });
         state.plans += 1;
+        state.counters.iter_mut().for_each(|counter| counter.next_line = 0);
         Ok(())
     }
 
@@ -169,8 +207,7 @@ impl Org {
         let same = |counter: &Counter| counter.period.start_ms == period.start_ms;
         if let Some(place) = state.counters.iter().position(same) {
             let pending = state.counters[place].pending;
-            state.counters[place] =
-                Counter { period, key, pending, plans, is_loaded: false, used: None };
+            state.counters[place] = Counter::new(period, key, pending, plans);
             return place;
         }
         while state.counters.len() >= PERIODS_KEPT {
@@ -178,8 +215,7 @@ impl Org {
             let Some(idle) = idle else { break };
             state.counters.remove(idle);
         }
-        let pending = 0;
-        state.counters.push(Counter { period, key, pending, plans, is_loaded: false, used: None });
+        state.counters.push(Counter::new(period, key, 0, plans));
         state.counters.len() - 1
     }
 
@@ -236,13 +272,37 @@ impl Org {
         }
     }
 
-    /// What was reserved in a period is in the database now.
-    pub fn settle(&self, period_ms: i64, cost: i64) {
+    /// What was reserved in a period is in the database now. True if [`Org::passed`] is to be asked.
+    #[must_use]
+    pub fn settle(&self, period_ms: i64, cost: i64) -> bool {
         let mut state = self.lock();
         let found = state.counters.iter_mut().find(|counter| counter.period.start_ms == period_ms);
-        if let Some(counter) = found {
-            counter.pending -= cost;
-        }
+        let Some(counter) = found else { return false };
+        counter.pending -= cost;
+        counter.passes()
+    }
+
+    /// The thresholds of a period that the database's counter has reached, all of them each time.
+    pub fn passed(&self, period_ms: i64) -> Option<Passed> {
+        let mut state = self.lock();
+        let planned = Arc::clone(&state.planned);
+        let plan = &planned.plan;
+        let found = state.counters.iter_mut().find(|counter| counter.period.start_ms == period_ms);
+        let counter = found?;
+        let (limit, used) = (plan.limit?, counter.held()?);
+        let line = |percent: &u16| {
+            let line = i128::from(limit) * i128::from(*percent);
+            // A line lies within what counters can hold.
+            i64::try_from((line + 99) / 100).unwrap_or(i64::MAX).max(1)
+        };
+        let ahead = plan.thresholds.iter().map(line).filter(|line| *line > used);
+        counter.next_line = ahead.min().unwrap_or(i64::MAX);
+        let mut percents = plan.thresholds.clone();
+        percents.retain(|percent| line(percent) <= used);
+        percents.sort_unstable();
+        percents.dedup();
+        let (period, name) = (counter.period, planned.calendar.name_of(counter.period));
+        Some(Passed { percents, used, limit, period, name: name.to_string() })
     }
 
     /// What was reserved in a period will not be stored.
@@ -263,21 +323,21 @@ impl Org {
         Ok(())
     }
 
-    /// Adds to a counter what the database holds already.
+    /// Adds to a counter what the database holds already. True if [`Org::passed`] is to be asked.
     pub fn adjust(
         &self,
         store: &dyn Store,
         period_ms: i64,
         delta: i64,
         now_ms: i64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let mut state = self.lock();
         let found = state.counters.iter_mut().find(|counter| counter.period.start_ms == period_ms);
-        let Some(counter) = found else { return Ok(()) };
+        let Some(counter) = found else { return Ok(false) };
         // A counter that the store has forgotten is loaded with this in it.
         let charge = store.charge(&counter.key, delta, i64::MAX, now_ms)?;
         counter.used = held(charge);
-        Ok(())
+        Ok(counter.passes())
     }
 
     /// Where it stands, from memory alone and without waiting: none if that is not known, or if
@@ -407,7 +467,7 @@ mod tests {
         assert_eq!(ask(&org, &store, now, &[1, 1, 1]).0, [true, true, false]);
         org.release(&store, start, 1, now).expect("memory answers");
         assert_eq!(ask(&org, &store, now, &[1, 1]).0, [true, false]);
-        org.settle(start, 1);
+        let _ = org.settle(start, 1);
         assert_eq!(org.pending(start), 1);
     }
 
@@ -416,11 +476,32 @@ mod tests {
         let (org, store) = (org(r#"{"limit": 5}"#), MemoryStore::default());
         let now = ms("2026-11-20T00:00:00Z");
         assert_eq!(ask(&org, &store, now, &[1, 1, 1]).1, 3);
-        org.settle(ms("2026-11-01T00:00:00Z"), 2);
+        let _ = org.settle(ms("2026-11-01T00:00:00Z"), 2);
         store.clear();
         // The database holds the two that were settled; one is on its way.
         org.load(&store, now, 2, now).expect("memory answers");
         assert_eq!(ask(&org, &store, now, &[1, 1, 1]), (vec![true, true, false], 5));
+    }
+
+    #[test]
+    fn thresholds_are_passed_by_what_is_stored() {
+        let org = org(r#"{"limit": 10, "thresholds": [100, 50]}"#);
+        let (store, start) = (MemoryStore::default(), ms("2026-11-01T00:00:00Z"));
+        let now = ms("2026-11-20T00:00:00Z");
+        let percents = || org.passed(start).expect("there is a limit").percents;
+        ask(&org, &store, now, &[1; 9]);
+        // The first one asks; nothing is passed before it is stored.
+        assert!(org.settle(start, 1));
+        assert!(percents().is_empty());
+        assert!(!org.settle(start, 3));
+        assert!(org.settle(start, 1));
+        assert!(!org.settle(start, 1), "it says so once");
+        assert_eq!(percents(), [50]);
+        assert_eq!(org.adjust(&store, start, 4, now), Ok(true));
+        assert_eq!(percents(), [50, 100]);
+        org.set_plan(serde_json::from_str(r#"{"limit": 20}"#).expect("a plan")).expect("sense");
+        assert!(org.settle(start, 1));
+        assert_eq!(percents(), [50]);
     }
 
     #[test]
@@ -433,11 +514,11 @@ mod tests {
         let seen = Glance { used: 3, limit: Some(5), reset_after_s: 60 };
         assert_eq!(org.glance(now), Some(seen));
         org.release(&store, start, 1, now).expect("memory answers");
-        org.adjust(&store, start, -1, now).expect("memory answers");
+        let _ = org.adjust(&store, start, -1, now).expect("memory answers");
         assert_eq!(used(now), Some(1));
         assert_eq!(used(now + 60_000), None);
         store.clear();
-        org.adjust(&store, start, -1, now).expect("memory answers");
+        let _ = org.adjust(&store, start, -1, now).expect("memory answers");
         assert_eq!(used(now), None);
     }
 

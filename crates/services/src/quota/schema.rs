@@ -9,7 +9,8 @@
 use crate::database::{Database, DatabaseError, Dialect, Statement};
 
 /// The steps, in order; the first one is number 1. Statements are separated by `;`.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
 CREATE TABLE quota_org (
     org_id {key} NOT NULL PRIMARY KEY, plan {text} NOT NULL,
     created_ms {int} NOT NULL, updated_ms {int} NOT NULL);
@@ -40,7 +41,24 @@ CREATE TABLE quota_audit (
     audit_id {id}, org_id {key} NOT NULL, at_ms {int} NOT NULL, kind {key} NOT NULL,
     actor {key} NOT NULL, detail {text} NOT NULL);
 CREATE INDEX quota_audit_org ON quota_audit (org_id, audit_id)
-"];
+",
+    "
+CREATE TABLE quota_webhook (
+    webhook_id {key} NOT NULL PRIMARY KEY, org_id {key} NOT NULL, url {text} NOT NULL,
+    secret {text} NOT NULL, is_enabled {int} NOT NULL, created_ms {int} NOT NULL);
+CREATE INDEX quota_webhook_org ON quota_webhook (org_id);
+CREATE TABLE quota_threshold (
+    org_id {key} NOT NULL, period_ms {int} NOT NULL, percent {int} NOT NULL, at_ms {int} NOT NULL,
+    PRIMARY KEY (org_id, period_ms, percent));
+CREATE TABLE quota_delivery (
+    delivery_id {key} NOT NULL PRIMARY KEY, webhook_id {key} NOT NULL, org_id {key} NOT NULL,
+    kind {key} NOT NULL, body {text} NOT NULL, state {key} NOT NULL, tries {int} NOT NULL,
+    next_ms {int}, status {int} NOT NULL, detail {text} NOT NULL, created_ms {int} NOT NULL,
+    updated_ms {int} NOT NULL);
+CREATE INDEX quota_delivery_due ON quota_delivery (next_ms);
+CREATE INDEX quota_delivery_org ON quota_delivery (org_id, created_ms)
+",
+];
 
 /// How a step reads in a dialect.
 fn words(step: &str, dialect: Dialect) -> String {

@@ -122,6 +122,8 @@ pub struct Service {
     pub(super) expire_next_ms: AtomicI64,
     /// For metrics.
     pub counts: Arc<Counts>,
+    /// When a webhook has to be called next, in milliseconds since 1970.
+    pub(super) due_ms: AtomicI64,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -197,6 +199,7 @@ impl Service {
             random: Mutex::new(random),
             expire_next_ms: AtomicI64::new(0),
             counts,
+            due_ms: AtomicI64::new(0),
             threads: Mutex::new(threads),
         }))
     }
@@ -221,6 +224,11 @@ impl Service {
     /// The time.
     pub fn now_ms(&self) -> i64 {
         (self.clock)()
+    }
+
+    /// Random bits.
+    pub(super) fn random_bits(&self) -> u64 {
+        (lock(&self.random))()
     }
 
     /// A new secret of 48 digits.
@@ -320,6 +328,21 @@ impl Service {
     /// An organisation that is in memory, unless somebody else is looking for one just now.
     pub(super) fn known_org(&self, id: &str) -> Option<Arc<Org>> {
         self.orgs.try_lock().ok()?.get(id).cloned()
+    }
+
+    /// Records that wait for the database.
+    pub fn backlog_rows(&self) -> usize {
+        self.queue.rows() + self.frames.as_ref().map_or(0, |frames| frames.rows())
+    }
+
+    /// How many organisations are in memory.
+    pub fn orgs_in_memory(&self) -> usize {
+        lock(&self.orgs).len()
+    }
+
+    /// How many sessions are open.
+    pub fn sessions_open(&self) -> usize {
+        lock(&self.sessions).len()
     }
 
     /// Organisations in memory.

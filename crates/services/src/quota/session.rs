@@ -86,8 +86,10 @@ impl Service {
     }
 
     /// Ends the sessions that have been idle for too long, refuses requests that have waited for
-    /// too long, writes down who was refused, and deletes old rows. To be called now and then.
+    /// too long, writes down who was refused and who has passed a threshold, and deletes old rows.
+    /// To be called now and then.
     pub fn tidy(self: &Arc<Self>, now_ms: i64) {
+        self.tell_passed();
         let idle: Vec<String> = lock(&self.sessions)
             .iter()
             .filter(|(_, session)| session.idle_at_ms <= now_ms)

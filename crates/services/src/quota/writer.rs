@@ -6,13 +6,15 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::answer::{Ack, Outcome, Refusal, refuse};
 use super::batch::Batch;
 use super::known::{Known, release};
+use super::org::Org;
 use super::queue::{Group, Queue, Work};
+use super::service::lock;
 use crate::database::{Connect, Database, DatabaseError, Statement, Value};
 use crate::store::Store;
 
@@ -28,6 +30,65 @@ const RETRY_S: i64 = 1;
 /// Tells the time, in milliseconds since 1970.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
+/// How a request for ingest ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Ended {
+    Accepted,
+    Replayed,
+    Malformed,
+    Forbidden,
+    OverQuota,
+    OverBurst,
+    Conflict,
+    Busy,
+}
+
+impl Ended {
+    /// All of them.
+    pub const ALL: [Ended; 8] = [
+        Ended::Accepted,
+        Ended::Replayed,
+        Ended::Malformed,
+        Ended::Forbidden,
+        Ended::OverQuota,
+        Ended::OverBurst,
+        Ended::Conflict,
+        Ended::Busy,
+    ];
+
+    /// Its label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ended::Accepted => "accepted",
+            Ended::Replayed => "replayed",
+            Ended::Malformed => "malformed",
+            Ended::Forbidden => "forbidden",
+            Ended::OverQuota => "over_quota",
+            Ended::OverBurst => "over_burst",
+            Ended::Conflict => "conflict",
+            Ended::Busy => "busy",
+        }
+    }
+
+    /// How that ended.
+    pub fn of(outcome: &Outcome) -> Ended {
+        let refused = match outcome {
+            Ok(answer) if answer.is_replay => return Ended::Replayed,
+            Ok(_) => return Ended::Accepted,
+            Err(refused) => &refused.refusal,
+        };
+        match refused {
+            Refusal::Malformed(_) | Refusal::TooLarge(_) | Refusal::NotFound(_) => Ended::Malformed,
+            Refusal::Unauthorized(_) | Refusal::Forbidden(_) => Ended::Forbidden,
+            Refusal::Quota { policy: "burst", .. } => Ended::OverBurst,
+            Refusal::Quota { .. } => Ended::OverQuota,
+            Refusal::InFlight | Refusal::OtherContent => Ended::Conflict,
+            Refusal::Busy { .. } => Ended::Busy,
+        }
+    }
+}
+
 /// What writers did, for metrics.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -41,6 +102,11 @@ pub struct Counts {
     pub is_lost: AtomicBool,
     /// Set when the server ends: what cannot be stored is given up.
     pub is_ending: AtomicBool,
+    /// Requests by their end, in the order of [`Ended::ALL`].
+    pub ended: [AtomicU64; 8],
+    /// Organisations that may have passed a threshold in the period that begins then; for
+    /// [`Service::tidy`](super::service::Service::tidy).
+    pub passed: Mutex<Vec<(Arc<Org>, i64)>>,
 }
 
 /// A connection that comes back, and numbers for its transactions.
@@ -251,7 +317,7 @@ impl Writer {
         match self.commit(batch, now_ms, last_deadline(&works)) {
             Ok(()) => {
                 self.counts.records.fetch_add(records, Ordering::Relaxed);
-                works.iter().for_each(settle);
+                works.iter().for_each(|work| settle(work, &self.counts));
                 works.into_iter().zip(outcomes).collect()
             }
             Err((error, statements)) => {
@@ -353,9 +419,12 @@ pub fn run_job(committer: &mut Committer, job: super::queue::Job) {
 }
 
 /// Says of a stored request that nothing of it is reserved any more.
-pub fn settle(work: &Work) {
+pub fn settle(work: &Work, counts: &Counts) {
+    let org = &work.caller.org;
     for item in work.items.iter().filter(|item| item.is_charged) {
-        work.caller.org.settle(item.period_ms, item.cost);
+        if org.settle(item.period_ms, item.cost) {
+            lock(&counts.passed).push((Arc::clone(org), item.period_ms));
+        }
     }
 }
 

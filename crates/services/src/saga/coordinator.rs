@@ -30,7 +30,7 @@ use super::codec;
 use super::index::{Entry, Filter, Finished, ID_TIME_SHIFT, Index};
 use super::local;
 use super::machine::{self, Answer, Call, Refusal};
-use super::outgoing::{Caller, Outgoing};
+use super::outgoing::{Caller, NOT_CALLED, Outgoing};
 use super::policy::{Moment, Rules};
 use super::submission;
 use super::topics::Topics;
@@ -404,6 +404,10 @@ impl Coordinator {
     pub fn answer(self: &Arc<Self>, id: u64, call: Call, answer: &Answer, moment: Moment) {
         let mut shard = self.shard_of_id(id);
         let Some(Slot::Live(live)) = shard.slots.get_mut(&id) else { return };
+        if answer.code == NOT_CALLED {
+            machine::put_off(&mut live.t, call, moment.now_ms + answer.retry_after_ms);
+            return self.go_on(shard, id, false, None, moment);
+        }
         if machine::answer(&mut live.t, &self.settings.rules, moment, call, answer) {
             if answer.verdict == Verdict::Unknown {
                 count(&self.counters.retries);

@@ -54,6 +54,10 @@ pub struct Outgoing {
     pub broken: Option<String>,
 }
 
+/// The status of an answer that says that no call was made: it is to be made again after the
+/// wait, and is no attempt.
+pub const NOT_CALLED: u16 = 1;
+
 /// Takes the answer and the time it came.
 pub type Answered = Box<dyn FnOnce(Answer, Moment) + Send>;
 

@@ -7,4 +7,5 @@
 pub mod clock;
 pub mod live;
 pub mod memory;
+pub mod picture;
 pub mod statement;

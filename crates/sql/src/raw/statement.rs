@@ -12,9 +12,10 @@ use std::sync::Arc;
 use rusqlite::ffi;
 
 use crate::error::SqlError;
+use crate::raw::picture::Shown;
 
-/// An open connection.
-pub struct Handle(rusqlite::Connection);
+/// An open connection. What it shows goes after it.
+pub struct Handle(rusqlite::Connection, Shown);
 
 /// A share of an open connection, as it and its statements hold it: closed when the last is gone.
 /// Shares stay inside this crate's `Connection`, so they move between threads together.
@@ -42,7 +43,7 @@ impl Handle {
     /// Takes a connection in.
     #[allow(clippy::new_ret_no_self, clippy::arc_with_non_send_sync)]
     pub fn new(connection: rusqlite::Connection) -> Shared {
-        Shared(Arc::new(Handle(connection)))
+        Shared(Arc::new(Handle(connection, Shown::default())))
     }
 
     /// The connection by its own library.
@@ -50,7 +51,11 @@ impl Handle {
         &self.0
     }
 
-    fn raw(&self) -> *mut ffi::sqlite3 {
+    pub(super) fn shown(&self) -> &Shown {
+        &self.1
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::sqlite3 {
         // SAFETY: the handle is only used while `self` lives, and never closed through it.
         unsafe { self.0.handle() }
     }
@@ -159,7 +164,7 @@ impl Handle {
         unsafe { ffi::sqlite3_limit(self.raw(), ffi::SQLITE_LIMIT_LENGTH, bytes) };
     }
 
-    fn error(&self, code: c_int) -> SqlError {
+    pub(super) fn error(&self, code: c_int) -> SqlError {
         // SAFETY: the connection is open; the message lives until the next call on it.
         let (extended, message) = unsafe {
             let message = ffi::sqlite3_errmsg(self.raw());
@@ -193,6 +198,10 @@ pub struct Statement {
     handle: Shared,
     parameters: usize,
     is_read_only: bool,
+    /// Parameters that may have a value.
+    bound: usize,
+    /// Some of them are bytes of somebody else.
+    borrows: bool,
     /// Used by one thread at a time.
     _here: PhantomData<*mut ()>,
 }
@@ -200,7 +209,8 @@ pub struct Statement {
 // SAFETY: as for `Shared`.
 unsafe impl Send for Statement {}
 
-/// A statement that runs: at its end it is reset and lets go of what was bound by reference.
+/// A statement that runs: at its end it is reset and lets go of what was bound by reference. Numbers
+/// stay bound until the next run.
 struct Run<'s>(&'s mut Statement);
 
 impl Drop for Run<'_> {
@@ -208,8 +218,9 @@ impl Drop for Run<'_> {
         // SAFETY: prepared. The code that reset returns is that of the last step, which was seen.
         unsafe {
             ffi::sqlite3_reset(self.0.raw.as_ptr());
-            if self.0.parameters > 0 {
+            if self.0.borrows {
                 ffi::sqlite3_clear_bindings(self.0.raw.as_ptr());
+                (self.0.borrows, self.0.bound) = (false, 0);
             }
         }
     }
@@ -257,7 +268,9 @@ impl Statement {
             )
         };
         let handle = handle.share();
-        let statement = Statement { raw, handle, parameters, is_read_only, _here: PhantomData };
+        let (bound, borrows) = (0, false);
+        let statement =
+            Statement { raw, handle, parameters, is_read_only, bound, borrows, _here: PhantomData };
         Ok((Some(statement), used.min(text.len())))
     }
 
@@ -337,9 +350,18 @@ impl Statement {
         mut row: impl FnMut(&Statement) -> Result<bool, E>,
     ) -> Result<(), E> {
         let run = Run(self);
-        for (index, value) in values.enumerate() {
-            run.0.bind(index + 1, value)?;
+        let mut count = 0;
+        for value in values {
+            count += 1;
+            run.0.bound = run.0.bound.max(count);
+            run.0.borrows |= matches!(value, Cell::Text(_) | Cell::Blob(_));
+            run.0.bind(count, value)?;
         }
+        // What another run has left.
+        for index in count + 1..=run.0.bound {
+            run.0.bind(index, Cell::Null)?;
+        }
+        run.0.bound = count;
         while run.0.step()? && row(run.0)? {}
         Ok(())
     }

@@ -1,0 +1,115 @@
+//! One kept-alive HTTP connection that asks and waits: what a client of the service does, without
+//! a library whose costs would be measured, too.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// An answer comes within this time.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// An answer is not longer than this.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// See the module.
+pub struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    request: Vec<u8>,
+}
+
+/// An answer's status and where its body is.
+fn read_head(bytes: &[u8]) -> Option<(u16, usize, usize)> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&bytes[..end]).ok()?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    });
+    Some((status, end, length.unwrap_or(0)))
+}
+
+impl Connection {
+    /// Connects to a port of this machine.
+    pub fn to(port: u16) -> Result<Connection, String> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).and_then(|stream| {
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            Ok(stream)
+        });
+        let stream = stream.map_err(|error| format!("HTTP: {error}"))?;
+        Ok(Connection { stream, buffer: Vec::new(), request: Vec::new() })
+    }
+
+    fn exchange(&mut self) -> Result<(u16, std::ops::Range<usize>), String> {
+        let failed = |error: std::io::Error| format!("HTTP: {error}");
+        self.stream.write_all(&self.request).map_err(failed)?;
+        self.buffer.clear();
+        let mut piece = [0; 8192];
+        loop {
+            let count = self.stream.read(&mut piece).map_err(failed)?;
+            if count == 0 || self.buffer.len() > ANSWER_BYTES_MAX {
+                return Err("HTTP: the answer is cut short or too long".into());
+            }
+            self.buffer.extend_from_slice(&piece[..count]);
+            if let Some((status, start, length)) = read_head(&self.buffer)
+                && self.buffer.len() >= start + length
+            {
+                return Ok((status, start..start + length));
+            }
+        }
+    }
+
+    /// Asks; the answer's body. An error unless it has this status.
+    pub fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        secret: &str,
+        body: &str,
+        want: u16,
+    ) -> Result<String, String> {
+        self.request.clear();
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {secret}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        self.request.extend_from_slice(head.as_bytes());
+        let (status, at) = self.exchange()?;
+        let body = String::from_utf8_lossy(&self.buffer[at]).into_owned();
+        if status == want { Ok(body) } else { Err(format!("{method} {path}: {status} {body}")) }
+    }
+
+    /// Posts a record; an error unless it is accepted.
+    pub fn post_record(&mut self, secret: &str, index: u32) -> Result<(), String> {
+        self.request.clear();
+        let body = format!("{{\"index\":{index}}}");
+        let _ = write!(
+            self.request,
+            "POST /v1/events HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {secret}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let (status, at) = self.exchange()?;
+        let answer = &self.buffer[at];
+        let is_accepted = answer.starts_with(b"{\"accepted\":1,");
+        if matches!(status, 200 | 202) && is_accepted {
+            return Ok(());
+        }
+        Err(format!("a record: {status} {}", String::from_utf8_lossy(answer)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_when_they_are_whole() {
+        let answer = b"HTTP/1.1 202 Accepted\r\ncontent-Length: 5\r\nx: y\r\n\r\nhello";
+        assert_eq!(read_head(answer), Some((202, 49, 5)));
+        assert_eq!(read_head(&answer[..40]), None);
+        assert_eq!(read_head(b"HTTP/1.1 204 No Content\r\n\r\n"), Some((204, 27, 0)));
+    }
+}
