@@ -116,8 +116,20 @@ class Forebay:
         } | named)
 
     def __enter__(self):
-        self.server.start()
+        self.start()
         return self
+
+    def start(self):
+        """Starts the server; returns when it answers over HTTP as well."""
+        self.server.start()
+        until = time.monotonic() + harness.START_SECONDS_MAX
+        while True:
+            try:
+                return self.call("GET", "/readyz")
+            except OSError:
+                if time.monotonic() > until:
+                    raise SystemExit("no HTTP: " + self.server.log_path.read_text()[-2000:])
+                time.sleep(0.02)
 
     def __exit__(self, *_):
         self.server.stop()

@@ -115,6 +115,7 @@ pub struct Fetch {
     /// What may be served if it does not answer.
     pub stale: Option<Arc<Page>>,
     need: i64,
+    at_least: i64,
     is_stored: bool,
 }
 
@@ -209,7 +210,9 @@ impl Tables {
         let caching = &ask.served.table.caching;
         let need = ask.served.versions.current().max(control.at_least);
         let is_stored = caching.ttl_ms > 0 && !control.no_store;
-        let fetch = |why, stale| Look::Fetch(Fetch { why, stale, need, is_stored });
+        let fetch = |why, stale| {
+            Look::Fetch(Fetch { why, stale, need, at_least: control.at_least, is_stored })
+        };
         if !is_stored {
             return fetch(Forward::Bypass, None);
         }
@@ -279,7 +282,8 @@ impl Tables {
         let age_ms = (self.now_ms() - page.filled_ms).max(0);
         let fresh_ms = i64::from(page.fresh_ms) - age_ms;
         let most = ask.served.table.caching.stale_if_error_ms as i64;
-        if -fresh_ms > most {
+        // Who knows of a newer version has said that it will not do.
+        if -fresh_ms > most || page.version < fetch.at_least {
             return None;
         }
         self.stats.error_hits.add();
