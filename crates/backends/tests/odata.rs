@@ -191,9 +191,10 @@ fn maybe<T>(dice: &mut Dice, value: impl FnOnce(&mut Dice) -> T) -> Option<T> {
 
 /// Rows with nulls; the columns of [`table`].
 fn rows(dice: &mut Dice) -> Vec<Vec<Cell>> {
+    let third = if dice.letters.contains(&"é") { "é" } else { "c" };
     let row = |index: usize| {
         vec![
-            Some(Literal::Text(format!("{}{index}", ["a", "B", "é"][index % 3]))),
+            Some(Literal::Text(format!("{}{index}", ["a", "B", third][index % 3]))),
             maybe(dice, |dice| Literal::Text(dice.word())),
             maybe(dice, |dice| Literal::Text(dice.word())),
             maybe(dice, |dice| Literal::Int(dice.roll(21) as i64 - 10)),

@@ -264,16 +264,25 @@ impl Expr {
 
     /// Whether it has a function in it.
     pub fn calls(&self, wanted: Function) -> bool {
+        self.any(&|node| matches!(node, Node::Call(function, _) if *function == wanted))
+    }
+
+    /// Whether it has a column in it.
+    pub fn has_column(&self) -> bool {
+        self.any(&|node| matches!(node, Node::Column(_)))
+    }
+
+    /// Whether any part of it is like that.
+    fn any(&self, is: &dyn Fn(&Node) -> bool) -> bool {
+        if is(&self.node) {
+            return true;
+        }
         match &self.node {
             Node::Literal(_) | Node::Column(_) => false,
-            Node::IsNull(_, inner) | Node::Not(inner) => inner.calls(wanted),
-            Node::Compare(_, a, b) | Node::Arithmetic(_, a, b) => {
-                a.calls(wanted) || b.calls(wanted)
-            }
-            Node::And(a, b) | Node::Or(a, b) => a.calls(wanted) || b.calls(wanted),
-            Node::Call(function, arguments) => {
-                *function == wanted || arguments.iter().any(|argument| argument.calls(wanted))
-            }
+            Node::IsNull(_, inner) | Node::Not(inner) => inner.any(is),
+            Node::Compare(_, a, b) | Node::Arithmetic(_, a, b) => a.any(is) || b.any(is),
+            Node::And(a, b) | Node::Or(a, b) => a.any(is) || b.any(is),
+            Node::Call(_, arguments) => arguments.iter().any(|argument| argument.any(is)),
         }
     }
 }

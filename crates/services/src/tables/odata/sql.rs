@@ -251,9 +251,10 @@ impl<'t> Sql<'t> {
         };
         if self.dialect == Dialect::Mysql {
             self.push(before);
-            self.push("CAST(").expr(texts[0]);
-            self.push(" AS BINARY), CAST(").expr(texts[1]);
-            self.push(" AS BINARY))").push(after);
+            // As letters, not as bytes: their places count.
+            self.push("CONVERT(").expr(texts[0]);
+            self.push(" USING utf8mb4) COLLATE utf8mb4_bin, CONVERT(").expr(texts[1]);
+            self.push(" USING utf8mb4) COLLATE utf8mb4_bin)").push(after);
         } else {
             self.arguments(before, &texts, ")");
             self.push(after);
@@ -338,9 +339,8 @@ impl<'t> Sql<'t> {
 
     /// Adds keys to sort by, and `id` so that the order is one.
     pub fn orders(&mut self, orders: &[Order]) {
-        // A constant sorts nothing, and PostgreSQL takes none.
-        let is_constant = |order: &&Order| matches!(order.by.node, Node::Literal(_));
-        for order in orders.iter().filter(|order| !is_constant(order)) {
+        // A constant sorts nothing; PostgreSQL takes none, MariaDB takes one for a column's place.
+        for order in orders.iter().filter(|order| order.by.has_column()) {
             self.compared(&order.by, "<");
             let (ascending, descending) = match self.dialect {
                 Dialect::Postgres => (" NULLS FIRST, ", " DESC NULLS LAST, "),
