@@ -4,9 +4,9 @@ what is older than what was acknowledged before they asked.
 
     tests/tables/checker.py [--seconds 15] [--kills 2]
 
-Each row has one writer, which raises its rank; a reader notes the last acknowledged rank, asks by id
-or by a list, and must see that rank or a later one. Answers marked as old because the database did
-not answer (sql-error) are counted apart.
+Each row has one writer, which raises its rank; a reader notes the last acknowledged rank, asks by
+id or by a list, and must see that rank or a later one. Answers marked as old because the database
+did not answer (sql-error) are counted apart.
 
 Invariant: exits with 0 only if no answer was too old, and there were hits enough to tell.
 """
@@ -97,8 +97,8 @@ def main():
         for thread in threads:
             thread.join()
         mismatches = forebay.stats()["mismatches"]
-    print(f"{run.answers} answers, {run.hits} hits, {run.marked} marked as old, {run.writes} changes, "
-          f"{len(run.wrong)} too old, {mismatches} mismatches")
+    print(f"{run.answers} answers, {run.hits} hits, {run.marked} marked as old, "
+          f"{run.writes} changes, {len(run.wrong)} too old, {mismatches} mismatches")
     for wrong in run.wrong[:5]:
         print("too old:", wrong)
     return 1 if run.wrong or mismatches or run.hits < 50 or run.writes < 20 else 0

@@ -117,8 +117,7 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     tracing::info!("Server initialized");
     let service = quota::start(&running.shared, random_bits())?;
     let sagas = saga::start(&running.shared, random_bits()())?;
-    let mut seed = random_bits();
-    let cached = tables::start(&running.shared, [seed(), seed()])?;
+    let cached = tables::start(&running.shared, random_bits())?;
     let door = open_http(&running.shared, service.as_ref(), sagas.as_ref(), cached.as_ref());
     tell(&running, door.as_ref().map(|door| door.address));
     running.wait_until_loaded();

@@ -51,7 +51,10 @@ fn declarations(options: &Options, folder: &Path) -> Result<Declarations, String
 }
 
 /// Starts the service if the options ask for it.
-pub fn start(shared: &Arc<Shared>, seed: [u64; 2]) -> Result<Option<Arc<Tables>>, String> {
+pub fn start(
+    shared: &Arc<Shared>,
+    mut random: impl FnMut() -> u64,
+) -> Result<Option<Arc<Tables>>, String> {
     let options = &shared.options;
     if !options.is_on(const { index_of("tables") }) {
         return Ok(None);
@@ -66,13 +69,13 @@ pub fn start(shared: &Arc<Shared>, seed: [u64; 2]) -> Result<Option<Arc<Tables>>
     let served = setup::prepare(&mut *connection, declarations, probe_ms);
     let served = served.map_err(|error| failed(&error))?;
     drop(connection);
-    let inner = Inner::new(Arc::clone(shared), TABLES, seed[0]);
+    let inner = Inner::new(Arc::clone(shared), TABLES, random());
     let parts = Parts {
         connect: Arc::clone(&connect),
         shelf: Arc::new(Embedded(InnerEngine(inner))),
         clock: Arc::new(now_ms),
         compress,
-        seed: seed[1],
+        seed: random(),
         settings,
     };
     let tables = Tables::start(served, parts).map_err(|error| failed(&error))?;
