@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn answers_are_read_when_they_are_whole() {
         let answer = b"HTTP/1.1 202 Accepted\r\ncontent-Length: 5\r\nx: y\r\n\r\nhello";
-        assert_eq!(read_head(answer), Some((202, 49, 5)));
+        assert_eq!(read_head(answer), Some((202, 50, 5)));
         assert_eq!(read_head(&answer[..40]), None);
         assert_eq!(read_head(b"HTTP/1.1 204 No Content\r\n\r\n"), Some((204, 27, 0)));
     }
