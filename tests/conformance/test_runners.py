@@ -74,7 +74,8 @@ def test_what_stopped_a_unit_is_named():
 
 def test_lists_with_reasons(tmp_path):
     path = tmp_path / "list.txt"
-    path.write_text("# a comment\n[first reason]\nan exact name\n\n[second]\n/^begins (with|as)\n/^whole$/\n")
+    first = "# a comment\n[first reason]\nan exact name\n"
+    path.write_text(f"{first}\n[second]\n/^begins (with|as)\n/^whole$/\n")
     listed = outcome.read_list(path)
     assert outcome.reason_for("an exact name", listed) == "first reason"
     assert outcome.reason_for("an exact name, and more", listed) is None
