@@ -39,8 +39,8 @@ use ledger::Ledger;
 /// Measure a quota counter in SQL, in Redis and in Forebay, over the same database.
 #[derive(clap::Args, Clone, Debug)]
 pub struct QuotaArgs {
-    /// The database: mysql://user@host/database, postgres://user@host/database. Its tables counter,
-    /// storage and quota_* are dropped and made anew.
+    /// The database: mysql://user@host/database, postgres://user@host/database. Its tables
+    /// counter, storage and quota_* are dropped and made anew.
     #[arg(long, value_name = "ADDRESS")]
     pub sql: String,
     /// A Redis for the arm of that name: redis://host:port. Without it the arm is left out.
