@@ -47,8 +47,8 @@ pub struct QuotaArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub redis: Option<String>,
     /// Arms, by commas.
-    #[arg(long, value_delimiter = ',', default_values_t = Arm::ALL.map(|arm| arm.name().to_string()),
-          value_parser = Arm::ALL.map(|arm| arm.name()))]
+    #[arg(long, value_delimiter = ',', value_parser = Arm::ALL.map(|arm| arm.name()),
+          default_values_t = Arm::ALL.map(|arm| arm.name().to_string()))]
     pub arms: Vec<String>,
     /// Clients, by commas [default: 1,4,20,64; with --quick 1,64].
     #[arg(short = 'c', long, value_name = "COUNTS", value_delimiter = ',',
