@@ -39,16 +39,16 @@ use ledger::Ledger;
 /// Measure a quota counter in SQL, in Redis and in Forebay, over the same database.
 #[derive(clap::Args, Clone, Debug)]
 pub struct QuotaArgs {
-    /// The database: mysql://user@host/database, postgres://user@host/database. Its tables counter,
-    /// storage and quota_* are dropped and made anew.
+    /// The database: mysql://user@host/database, postgres://user@host/database. Its tables
+    /// counter, storage and quota_* are dropped and made anew.
     #[arg(long, value_name = "ADDRESS")]
     pub sql: String,
     /// A Redis for the arm of that name: redis://host:port. Without it the arm is left out.
     #[arg(long, value_name = "ADDRESS")]
     pub redis: Option<String>,
     /// Arms, by commas.
-    #[arg(long, value_delimiter = ',', default_values_t = Arm::ALL.map(|arm| arm.name().to_string()),
-          value_parser = Arm::ALL.map(|arm| arm.name()))]
+    #[arg(long, value_delimiter = ',', value_parser = Arm::ALL.map(|arm| arm.name()),
+          default_values_t = Arm::ALL.map(|arm| arm.name().to_string()))]
     pub arms: Vec<String>,
     /// Clients, by commas [default: 1,4,20,64; with --quick 1,64].
     #[arg(short = 'c', long, value_name = "COUNTS", value_delimiter = ',',
