@@ -199,11 +199,12 @@ def test_an_index_survives_a_kill(save):
         assert pipe.execute()[1] == [[-10]]
 
 
-def test_sums_hold_while_many_move():
+@pytest.mark.parametrize("path", [(), ("sums.db",)])
+def test_sums_hold_while_many_move(path):
     """Money moves between hashes in transactions; the index shows only sums that were there."""
     with Server() as server:
         client = connect(server)
-        indexed(client)
+        indexed(client, "DB", *path)
         for number in range(16):
             client.hset(f"user:{number}", "score", 100)
         ends, sums = threading.Event(), []

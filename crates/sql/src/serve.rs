@@ -318,7 +318,10 @@ fn enqueue(
     let Some(background) = cx.host.background() else { return };
     let client = make_wait(cx);
     let job = Job { key: key.to_vec(), orders, client, background, is_for_writer: false };
-    if let Some(job) = readers::push(database, job, is_long) {
+    // What is pending in its indexes is for the writer.
+    let is_behind = database.indexes.pending() > 0 || database.indexes.is_stale();
+    let left = if is_behind { Some(job) } else { readers::push(database, job, is_long) };
+    if let Some(job) = left {
         queue::push(database, job);
     }
 }
