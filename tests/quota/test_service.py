@@ -5,11 +5,13 @@ what depends on the calendar is tested in crates/services (period.rs, org.rs).
 """
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import http.server
 import json
 import pathlib
+import sqlite3
 import sys
 import tempfile
 import threading
@@ -27,18 +29,25 @@ ROOT = "fbroot_test"
 
 
 class Server(invariants.Forebay):
-    def __init__(self, folder):
-        super().__init__(folder, "group")
-        self.more = ["--quota-root-key", ROOT, "--quota-webhook-hosts", "127.0.0.1"]
+    def __init__(self, folder, mode="group", *more):
+        super().__init__(folder, mode)
+        self.more = ["--quota-root-key", ROOT, "--quota-webhook-hosts", "127.0.0.1", *more]
+
+
+@contextlib.contextmanager
+def started(folder, mode="group", *more):
+    server = Server(folder, mode, *more)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
 
 
 @pytest.fixture(scope="module")
 def server():
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(folder)
-        server.start()
+    with tempfile.TemporaryDirectory() as folder, started(folder) as server:
         yield server
-        server.kill()
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +121,9 @@ def test_resp_idempotency_and_options(server, resp):
         send('{"a":2}', "IDEM", "x", "COST", 5)
     assert json.loads(send('{"a":1}\n{"a":2}\n', "FORMAT", "NDJSON"))["accepted"] == 2
     assert org.used() == 7
-    for words in [("{",), ("{}", "COST", -1), ("{}", "FORMAT", "XML"), ("{}", "IDEM"), ("{}", "A", "b")]:
+    for words in [
+        ("{",), ("{}", "COST", -1), ("{}", "FORMAT", "XML"), ("{}", "IDEM"), ("{}", "A", "b"),
+    ]:
         with pytest.raises(redis.ResponseError):
             send(*words)
     with pytest.raises(redis.ResponseError, match="nobody knows"):
@@ -133,6 +144,50 @@ def test_resp_in_a_pipeline_and_not_in_a_transaction(server, resp):
     assert [answer[0] for answer in answers[2::3]] == list(range(1, 51))
     with pytest.raises(redis.ResponseError):
         resp.pipeline().execute_command("QUOTA.GET", org.name).execute()
+
+
+def test_flush_waits_for_the_database(tmp_path):
+    with started(tmp_path, "journal") as server, redis.Redis(port=server.resp) as resp:
+        org = Org(server)
+        for round_number in range(1, 6):
+            pipeline = resp.pipeline(transaction=False)
+            for _ in range(100):
+                pipeline.execute_command("QUOTA.INGEST", org.key, "{}")
+            pipeline.execute()
+            resp.execute_command("QUOTA.FLUSH")
+            rows = sqlite3.connect(tmp_path / "forebay.db").execute(
+                "SELECT COUNT(*) FROM quota_record"
+            )
+            assert rows.fetchone() == (100 * round_number,)
+
+
+# A database that does not do what it should.
+
+
+def test_a_database_that_is_locked(tmp_path):
+    with started(tmp_path, "group", "--quota-wait-ms", "500") as server:
+        org = Org(server)
+        assert org.send({})[0] == 200
+        other = sqlite3.connect(tmp_path / "forebay.db", isolation_level=None, timeout=20)
+        other.execute("BEGIN IMMEDIATE")
+        began, answers = time.monotonic(), []
+        ask = lambda: answers.append(org.send({}))  # noqa: E731
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        [thread.start() for thread in threads]
+        time.sleep(2.5)
+        other.execute("ROLLBACK")
+        [thread.join() for thread in threads]
+        assert time.monotonic() - began < 15
+        accepted = sum(status == 200 for status, _, _ in answers)
+        refused = [headers for status, _, headers in answers if status == 503]
+        assert accepted + len(refused) == 4 and refused
+        assert all(int(headers["retry-after"]) > 0 for headers in refused)
+        assert org.send({})[0] == 200
+        assert org.used() == accepted + 2
+        rows = other.execute("SELECT COUNT(*), SUM(cost) FROM quota_record").fetchone()
+        assert rows == (accepted + 2, accepted + 2)
+        report = server.call("GET", "/v1/verify", None, ROOT)[1]
+        assert report["differences"] == []
 
 
 # Webhooks.
@@ -197,7 +252,8 @@ def test_thresholds_are_told_once_and_signed(server):
     assert sorted(told) == [50, 100]
     log = org.root("GET", "/deliveries")[1]
     assert {line["state"] for line in log} == {"delivered"}
-    kinds = [line["kind"] for line in server.call("GET", f"/v1/audit?org={org.name}", None, ROOT)[1]]
+    lines = server.call("GET", f"/v1/audit?org={org.name}", None, ROOT)[1]
+    kinds = [line["kind"] for line in lines]
     assert kinds.count("threshold") == 2
 
 
@@ -288,8 +344,8 @@ def test_bodies_that_make_no_sense(server):
     ]:
         found, problem = raw(server, org, body, kind)
         assert (found, problem["status"]) == (status, status), (body[:40], problem)
-    for path in ["/v1/events?cost=-1", "/v1/events?cost=1.5", "/v1/events?cost=99999999999999999999"]:
-        assert raw(server, org, b"{}", path=path)[0] == 400
+    for cost in ["-1", "1.5", "99999999999999999999"]:
+        assert raw(server, org, b"{}", path=f"/v1/events?cost={cost}")[0] == 400
     negative = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "cost": -5}
     assert raw(server, org, json.dumps(negative), "application/cloudevents+json")[0] == 400
     lines = b'{"a":1}\n{bad\n{"b":2}\n'
@@ -348,7 +404,8 @@ def test_metrics_have_bounded_labels(server):
     status, page, _ = server.call("GET", "/metrics")
     page = page.decode()
     assert status == 200 and org.name not in page
-    lines = dict(line.rsplit(" ", 1) for line in page.splitlines() if line.startswith("forebay_quota"))
+    ours = [line for line in page.splitlines() if line.startswith("forebay_quota")]
+    lines = dict(line.rsplit(" ", 1) for line in ours)
     assert float(lines['forebay_quota_requests_total{result="over_quota"}']) >= 1
     assert float(lines['forebay_quota_requests_total{result="accepted"}']) >= 1
     assert float(lines["forebay_quota_database_up"]) == 1

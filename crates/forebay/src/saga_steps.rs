@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_http::saga::Steps;
-use server::inner::Inner;
+use server::inner::{Inner, SAGA};
 use server::options::index_of;
 use server::shared::Shared;
 use services::database::{Connect, Database, DatabaseError, Statement, Value};
@@ -130,7 +130,7 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Arc<dyn Steps>>, 
     }
     if has_steps || !stream.is_empty() {
         let (sender, jobs) = mpsc::channel();
-        let inner = Inner::new(Arc::clone(shared), 1, seed);
+        let inner = Inner::new(Arc::clone(shared), SAGA, seed);
         spawn("saga-redis", Box::new(move || run_redis(&inner, &jobs)))?;
         redis = Some(Mutex::new(sender));
     }

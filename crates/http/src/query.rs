@@ -6,11 +6,14 @@ pub fn value(query: Option<&str>, name: &str) -> Option<String> {
     pairs.into_iter().find(|(key, _)| decode(key) == name).map(|(_, value)| decode(value))
 }
 
+/// The largest number that a query may hold.
+pub const NUMBER_MAX: i64 = 1 << 53;
+
 /// A whole number above 0, or `default` if there is none of that name; else what is wrong.
 pub fn number(query: Option<&str>, name: &str, default: i64) -> Result<i64, String> {
     let Some(text) = value(query, name) else { return Ok(default) };
-    let number: Option<i64> = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("{name} is a whole number above 0"))
+    let number: Option<i64> = text.parse().ok().filter(|number| (1..=NUMBER_MAX).contains(number));
+    number.ok_or_else(|| format!("{name} is a whole number from 1 to {NUMBER_MAX}"))
 }
 
 /// Text with `%20` and `+` resolved; what is no text becomes the replacement character.
@@ -49,5 +52,14 @@ mod tests {
         assert_eq!(value(query, "x").as_deref(), Some(""));
         assert_eq!(value(query, "to").as_deref(), Some("%zz"));
         assert_eq!((value(query, "y"), value(None, "x")), (None, None));
+    }
+
+    #[test]
+    fn numbers_are_whole_and_bounded() {
+        assert_eq!(number(Some("limit=7"), "limit", 1), Ok(7));
+        assert_eq!(number(None, "limit", 1), Ok(1));
+        for text in ["limit=0", "limit=-1", "limit=x", "limit=", "limit=9007199254740993"] {
+            assert!(number(Some(text), "limit", 1).is_err(), "{text}");
+        }
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn document() -> Value {
         "paths": paths,
         "components": {
             "securitySchemes": { "key": { "type": "http", "scheme": "bearer" } },
-            "schemas": schemas(),
+            "schemas": all_schemas(),
         },
     })
 }
@@ -46,6 +46,25 @@ fn to(name: &str) -> Value {
 
 fn object(required: &[&str], properties: Value) -> Value {
     json!({ "type": "object", "required": required, "properties": properties })
+}
+
+fn all_schemas() -> Value {
+    let mut all = schemas();
+    all["Webhook"] = object(
+        &["id", "org", "url", "enabled", "created_at"],
+        json!({
+            "id": text(), "org": text(), "url": text(), "enabled": { "type": "boolean" },
+            "created_at": json!({ "type": "string", "format": "date-time" }), "secret": text(),
+        }),
+    );
+    all["NewWebhook"] = json!({
+        "type": "object", "additionalProperties": false, "required": ["url"],
+        "properties": {
+            "url": { "type": "string", "maxLength": 2000 },
+            "secret": { "type": ["string", "null"] },
+        },
+    });
+    all
 }
 
 fn schemas() -> Value {
@@ -95,15 +114,6 @@ fn schemas() -> Value {
                 "items": { "enum": ["ingest", "read", "manage"] } },
             "expires_at": { "type": ["string", "null"], "format": "date-time" },
         } },
-        "Webhook": object(&["id", "org", "url", "enabled", "created_at"], json!({
-            "id": text(), "org": text(), "url": text(), "enabled": { "type": "boolean" },
-            "created_at": moment, "secret": text(),
-        })),
-        "NewWebhook": { "type": "object", "additionalProperties": false, "required": ["url"],
-            "properties": {
-                "url": { "type": "string", "maxLength": 2000 },
-                "secret": { "type": ["string", "null"] },
-            } },
         "Adjustment": { "type": "object", "additionalProperties": false,
             "required": ["delta", "reason", "idempotency_key"], "properties": {
                 "delta": whole(), "reason": { "type": "string", "maxLength": 1000 },

@@ -272,7 +272,8 @@ impl Org {
         }
     }
 
-    /// What was reserved in a period is in the database now. True if [`Org::passed`] is to be asked.
+    /// What was reserved in a period is in the database now. True if [`Org::passed`] is to be
+    /// asked.
     #[must_use]
     pub fn settle(&self, period_ms: i64, cost: i64) -> bool {
         let mut state = self.lock();
@@ -323,7 +324,8 @@ impl Org {
         Ok(())
     }
 
-    /// Adds to a counter what the database holds already. True if [`Org::passed`] is to be asked.
+    /// Adds to a counter what the database holds already. True if [`Org::passed`] is to be
+    /// asked.
     pub fn adjust(
         &self,
         store: &dyn Store,
