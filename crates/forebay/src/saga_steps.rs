@@ -27,7 +27,7 @@ enum Job {
     /// A transaction's barrier may go.
     Forget(String),
     /// A row of the archive.
-    Keep([Value; ARCHIVE_COLUMNS]),
+    Keep(Box<[Value; ARCHIVE_COLUMNS]>),
     /// An entry of the stream.
     Tell(Vec<String>),
 }
@@ -91,7 +91,7 @@ impl Steps for Threads {
             let time = |ms: u64| Value::Int(i64::try_from(ms).unwrap_or(i64::MAX));
             send(
                 &self.sql,
-                Job::Keep([
+                Job::Keep(Box::new([
                     time(t.id),
                     (*t.gid).into(),
                     t.kind.word().into(),
@@ -100,7 +100,7 @@ impl Steps for Threads {
                     time(t.created_ms),
                     time(t.finished_ms),
                     view::detail(t, &self.rules).to_string().into(),
-                ]),
+                ])),
             );
         }
     }
@@ -173,10 +173,10 @@ fn run_sql(
                 matches!(open.transact(&[statement]), Err(DatabaseError::Lost(_)))
             }
             Job::Keep(row) => {
-                let mut values = Vec::from(row);
+                let mut values = Vec::from(*row);
                 while values.len() < ARCHIVE_ROWS * ARCHIVE_COLUMNS {
                     match jobs.try_recv() {
-                        Ok(Job::Keep(row)) => values.extend(row),
+                        Ok(Job::Keep(row)) => values.extend(*row),
                         Ok(other) => {
                             next = Some(other);
                             break;
