@@ -127,7 +127,7 @@ fn read(kind: &Type, raw: &[u8]) -> Option<Value> {
         Type::UUID => Value::Text(uuid(raw)?),
         Type::DATE => {
             let days = i64::from(i32::from_be_bytes(raw.try_into().ok()?));
-            Value::Text(moment(days * DAY_MICROS)?.0)
+            Value::Text(moment(days.checked_mul(DAY_MICROS)?)?.0)
         }
         Type::TIMESTAMP | Type::TIMESTAMPTZ => {
             let (day, time) = moment(i64::from_be_bytes(raw.try_into().ok()?))?;

@@ -120,6 +120,7 @@ mod tests {
         assert_eq!(shelf.begins("cache:t:a", b"one\r", now), Ok(true));
         assert_eq!(shelf.begins("cache:t:a", b"two", now), Ok(false));
         assert_eq!(shelf.get("cache:t:a", now + 1000), Ok(None));
+        let now = now + 2000;
         for number in 0..3000 {
             shelf.put(&format!("cache:t:{number}"), b"x", now + 1000, now).expect("a key");
         }

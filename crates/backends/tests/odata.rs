@@ -235,7 +235,7 @@ fn fill(database: &mut dyn Database, all: &[Vec<Cell>]) {
     let names =
         "id, text, note, rank, price, done, due, createdAt, updatedAt, version, deleted, owner";
     let quoted: Vec<String> = names.split(", ").map(|name| quoted_name(dialect, name)).collect();
-    let into = format!("todo ({}) VALUES ({})", quoted.join(", "), vec!["?"; 12].join(", "));
+    let into = format!("todo ({}) VALUES ({})", quoted.join(", "), ["?"; 12].join(", "));
     let insert = |row: &Vec<Cell>| {
         let values = row.iter().map(|cell| bound(cell, dialect)).collect();
         Statement::run(format!("INSERT INTO {into}"), values)

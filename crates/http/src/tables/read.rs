@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn the_best_coding_is_taken() {
-        let mut page = Page::default();
-        page.bodies = ["plain", "gzip", "br", ""].map(|text| text.as_bytes().into());
+        let bodies = ["plain", "gzip", "br", ""].map(|text| text.as_bytes().into());
+        let page = Page { bodies, ..Page::default() };
         let best = |accept| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(accept));

@@ -72,6 +72,8 @@ pub struct Parts {
 
 struct Waiter {
     need: i64,
+    /// Queries that were begun for it and came too old.
+    tries: u32,
     done: Done,
 }
 
@@ -302,7 +304,7 @@ impl Tables {
     /// Reads from the database, once for all who wait for the same; whether another had begun.
     pub fn fetch(&self, ask: &Arc<Ask>, fetch: &Fetch, done: Done) -> bool {
         self.stats.misses.add();
-        let waiter = Waiter { need: fetch.need, done };
+        let waiter = Waiter { need: fetch.need, tries: 0, done };
         self.board(ask, Some(waiter), fetch.is_stored)
     }
 
@@ -437,24 +439,25 @@ impl Tables {
         let waiters = std::mem::take(&mut flight.waiters);
         let (good, early): (Vec<Waiter>, Vec<Waiter>) =
             waiters.into_iter().partition(|waiter| waiter.need <= page.version);
-        let is_again = !early.is_empty() && flight.tries < REFILLS_MAX;
-        let mut lost = Vec::new();
+        // Who came after the query had begun may need another one; who has seen several begin and
+        // come too old knows more than the database does.
+        let (lost, early): (Vec<Waiter>, Vec<Waiter>) =
+            early.into_iter().partition(|waiter| waiter.tries >= REFILLS_MAX);
+        let is_again = !early.is_empty();
         if is_again {
-            flight.tries += 1;
-            flight.waiters = early;
+            let again = |waiter: Waiter| Waiter { tries: waiter.tries + 1, ..waiter };
+            flight.waiters = early.into_iter().map(again).collect();
             flights.insert(Arc::clone(&ask.key), flight);
-        } else {
-            lost = early;
         }
         drop(flights);
         for waiter in good {
             (waiter.done)(Ok(Filled { page: Arc::clone(&page), is_kept }));
         }
+        self.behind(ask, &page, lost);
         if is_again {
             self.stats.refills.add();
             return self.take_off(Arc::clone(ask));
         }
-        self.behind(ask, &page, lost);
         if is_kept {
             self.compress(ask, &page);
         }
