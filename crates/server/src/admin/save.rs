@@ -80,10 +80,12 @@ fn bgsave(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         Some(_) => return Err(Error::SYNTAX),
     };
     let shared = Arc::clone(&Hub::of(cx.host).shared);
+    // Looked at first: it may have ended by the time that the save is found to be in its way.
+    let is_ending = shared.aof.is_ending();
     match save::begin(&shared) {
         Ok(()) => cx.out.simple("Background saving started"),
         Err(NotBegun::InProgress) => return Err(IN_PROGRESS),
-        Err(NotBegun::Busy) if shared.aof.is_ending() => {
+        Err(NotBegun::Busy) if is_ending => {
             save::schedule(&shared);
             cx.out.simple("Background saving started");
         }
