@@ -47,6 +47,16 @@ def test_output_is_taken_apart():
     assert run.culprit() is None
 
 
+def test_an_error_within_start_server_is_one_failure_of_its_test():
+    run = tcl.UnitRun(
+        "[err]: ta format\nERR Bad data format\n    while executing\n"
+        "[err]: takes damage in tests/unit/x.tcl\n"
+        "not known in dictionary\nkey \"pid\" not known in dictionary\n[1/1 done]: unit/x\n"
+    )
+    assert [name for name, _ in run.failures] == ["takes damage"]
+    assert "Bad data format" in run.failures[0][1]
+
+
 def test_what_stopped_a_unit_is_named():
     hung = tcl.UnitRun(
         "[ok]: one (1 ms)\n[TIMEOUT]: clients state report follows.\n"
@@ -64,11 +74,13 @@ def test_what_stopped_a_unit_is_named():
 
 def test_lists_with_reasons(tmp_path):
     path = tmp_path / "list.txt"
-    path.write_text("# a comment\n[first reason]\nan exact name\n\n[second]\n/^begins (with|as)\n")
+    path.write_text("# a comment\n[first reason]\nan exact name\n\n[second]\n/^begins (with|as)\n/^whole$/\n")
     listed = outcome.read_list(path)
     assert outcome.reason_for("an exact name", listed) == "first reason"
     assert outcome.reason_for("an exact name, and more", listed) is None
     assert outcome.reason_for("begins as this", listed) == "second"
+    assert outcome.reason_for("whole", listed) == "second", "a pattern may end with a slash, too"
+    assert outcome.reason_for("whole or not", listed) is None
     assert outcome.read_list(tmp_path / "none.txt") == []
 
 

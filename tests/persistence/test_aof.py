@@ -279,6 +279,22 @@ def test_turning_off_cancels_a_rewrite_and_another_can_be_asked_for_at_once():
             assert client.info("persistence")["aof_enabled"] == 1
 
 
+def test_a_rewrite_while_the_log_is_off_leaves_nothing_of_the_old_log():
+    with Server(options=AOF) as server, redis.Redis(server.host, server.port) as client:
+        client.set("key", "in the old log")
+        client.config_set("appendonly", "no")
+        client.delete("key")
+        client.set("other", "only in memory")
+        rewrite(client)
+        client.execute_command("DEBUG", "LOADAOF")
+        assert client.keys() == [b"other"]
+        client.config_set("appendonly", "yes")
+        wait_for_rewrite(client)
+        client.set("third", "in the new log")
+        client.execute_command("DEBUG", "LOADAOF")
+        assert sorted(client.keys()) == [b"other", b"third"]
+
+
 def test_a_snapshot_can_be_asked_for_while_a_cancelled_rewrite_ends():
     with Server(options=AOF) as server, redis.Redis(server.host, server.port) as client:
         client.mset({f"key:{number}": number for number in range(10)})

@@ -284,7 +284,7 @@ def finish(forebay, database, name, root, key, clients):
 
 
 def run(mode, rounds, seed, folder, database):
-    dice = random.Random(seed)
+    dice = random.Random(f"{seed} {mode}")
     forebay = Forebay(folder, mode, database.make(f"quota_{mode}"))
     forebay.start()
     root, key = set_up(forebay, 1_000_000)
@@ -305,15 +305,16 @@ def run(mode, rounds, seed, folder, database):
 
 def full_disk(mode, kind, seed, mount):
     """The disk is full: 503 for all that waits, nothing of it counted; then there is room again."""
-    dice = random.Random(seed)
+    dice = random.Random(f"{seed} {mode}")
     folder = pathlib.Path(mount) / "data"
     folder.mkdir()
     home = tempfile.mkdtemp(prefix="forebay-quota-") if kind is not File else str(folder)
     small = {"innodb_log_file_size": "8M"} if kind is databases.MariaDb else {
         "max_wal_size": "32MB", "min_wal_size": "32MB"}
     database = File(folder) if kind is File else kind(folder=folder, options=small).start()
+    forebay = None
     try:
-        forebay = Forebay(home, mode, database.make("full"))
+        forebay = Forebay(home, mode, database.make("full_disk"))
         forebay.start()
         root, key = set_up(forebay, 1_000_000)
         clients = [Client(forebay, key, number, dice.random()) for number in range(CLIENTS)]
@@ -350,11 +351,11 @@ def full_disk(mode, kind, seed, mount):
         if mode != "journal" or kind is File:
             seen = filler.seen.union(*(client.seen for client in clients))
             assert 503 in seen, f"a full disk was not told: {seen}"
-        limit = finish(forebay, database, "full", root, key, [*clients, filler])
+        limit = finish(forebay, database, "full_disk", root, key, [*clients, filler])
         print(f"{database.name}, {mode}: disk full; {limit} records accepted = stored = counted",
               flush=True)
     finally:
-        if forebay.process and forebay.process.poll() is None:
+        if forebay and forebay.process and forebay.process.poll() is None:
             forebay.kill()
         database.stop()
 

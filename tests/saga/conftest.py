@@ -138,11 +138,13 @@ def await_http(port, seconds=10):
 
 
 @pytest.fixture(scope="session")
-def server():
+def server(busi):
     port = free_port()
     options = {"saga": "yes", "http-port": port, "saga-retry-seconds": 1,
                "saga-timeout-seconds": 3, "saga-tries-max": 4, "saga-request-seconds": 2,
-               "saga-local-steps": "yes", "appendonly": "yes"}
+               "saga-local-steps": "yes", "appendonly": "yes",
+               "saga-finished-stream": "ended", "saga-webhook": f"{busi.url}/hook",
+               "saga-target-failures-max": 3}
     with Server(options=options) as running:
         running.http_port = port
         await_http(port)

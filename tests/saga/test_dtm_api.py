@@ -26,6 +26,19 @@ def test_version_gid_ping_metrics(api):
     assert status == 200 and "# TYPE forebay_saga_transactions gauge" in text
 
 
+def test_metrics_under_dtms_names(api, busi, saga, gid):
+    def count(line):
+        text = api.ask("GET", "/api/metrics")[1]
+        found = [row for row in text.splitlines() if row.startswith(line)]
+        return float(found[0].split()[-1]) if found else 0
+    lines = ['dtm_transaction_process_total{model="saga",status="succeed"}',
+             'dtm_branch_process_total{model="saga",branchtype="action",status="success"}',
+             'dtm_transaction_handled_duration_count{model="saga"}']
+    before = [count(line) for line in lines]
+    assert api.dtm("submit", saga) == SUCCESS
+    assert [count(line) - old for line, old in zip(lines, before)] == [1, 2, 1]
+
+
 def test_what_is_no_route_is_not_found(api):
     for method, path in [("GET", "/api/dtmsvr/nothing"), ("POST", "/api/dtmsvr/nothing"),
                          ("GET", "/api/nothing"), ("DELETE", "/api/dtmsvr/query")]:

@@ -246,3 +246,59 @@ def test_outputs_of_http_branches(api, busi, keys, gid):
                 gid=gid)[1]
     assert body["status"] == "succeed", body
     assert keys.get(f"order:{gid}") == "77" and busi.of(gid)[1]["body"] == '{"id":77}'
+
+
+# ---- Who is told, and what is kept ----------------------------------------------------------
+
+def hooks(busi, gid):
+    return [call for call in busi.calls if call["path"] == "/hook" and gid in call["body"]]
+
+
+def test_a_stream_and_a_webhook_tell_the_end(api, busi, keys, gid):
+    busi.script(gid, "/a", (409, "no"))
+    body = post(api, [{"action": f"{busi.url}/a"}], gid=gid, name="told")[1]
+    assert body["status"] == "failed"
+    until = time.monotonic() + 5
+    while True:
+        entries = [entry for _, entry in keys.xrevrange("ended", count=50) if entry["gid"] == gid]
+        if entries and hooks(busi, gid):
+            break
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    (entry,), (hook,) = entries, hooks(busi, gid)
+    assert (entry["kind"], entry["status"], entry["name"]) == ("saga", "failed", "told")
+    assert hook["method"] == "POST" and '"status":"failed"' in hook["body"]
+
+
+def test_who_is_not_reached_is_given_a_pause(api, busi, keys):
+    port = free_port()
+    gids = [api.gid() for _ in range(40)]
+    for gid in gids:
+        post(api, [{"action": f"http://127.0.0.1:{port}/a"}], gid=gid, wait=False,
+             retry_interval_s=60)
+    time.sleep(1)
+    tried = [len(api.ask("GET", f"/v1/sagas/{gid}")[1]["timeline"]) for gid in gids]
+    assert 3 <= sum(tried) < 30, "after three failures the others are not called"
+    for gid in gids:
+        act(api, gid, "stop")
+
+
+def test_what_is_forgotten_is_in_the_archive():
+    port = free_port()
+    options = {"saga": "yes", "http-port": port, "saga-archive": "yes", "saga-keep-seconds": 0}
+    with Server(options=options) as server:
+        await_http(port)
+        api = Api(port)
+        gids = [api.gid() for _ in range(20)]
+        for gid in gids:
+            post(api, [{"action": ""}], gid=gid)
+        until = time.monotonic() + 8
+        while api.status(gids[-1]) is not None:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        time.sleep(0.3)
+        connection = sqlite3.connect(server.folder / "forebay.db", timeout=10)
+        kept = connection.execute("SELECT gid, status, detail FROM saga_archive").fetchall()
+        connection.close()
+        assert sorted(row[0] for row in kept) == sorted(gids)
+        assert {row[1] for row in kept} == {"succeed"} and '"timeline"' in kept[0][2]

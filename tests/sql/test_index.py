@@ -1,5 +1,5 @@
-"""Tables that are kept in step with hashes: zeeSQL's replies, every way in which a hash changes, also
-across MULTI, scripts, errors, saves and kills.
+"""Tables that are kept in step with hashes: zeeSQL's replies, every way in which a hash changes,
+transactions, scripts, errors, saves and kills.
 """
 
 import pathlib

@@ -2,6 +2,7 @@
 //! any service is in here.
 
 pub mod address;
+pub mod compress;
 pub mod embedded;
 pub mod journal;
 mod marks;
@@ -9,4 +10,6 @@ pub mod mysql;
 pub mod postgres;
 mod postgres_values;
 mod runtime;
+pub mod shelf;
 pub mod sqlite;
+mod unit;

@@ -15,11 +15,13 @@ use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Conn, Error, Opts, OptsBuilder, Params, Value as Cell};
 use services::database::{
-    Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Value, Within,
+    Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Step, Stepped,
+    Value, Within,
 };
 
 use crate::marks::pieces;
 use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning};
+use crate::unit;
 
 /// Statements that stay prepared in a connection.
 const STATEMENTS_KEPT: usize = 256;
@@ -83,6 +85,10 @@ impl Connect for Mysql {
         Ok(Box::new(Open { conn: Some(conn), turning }))
     }
 }
+
+/// Begins a transaction that sees one state of the database.
+const SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+                        START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
 struct Open {
     /// None only while it is dropped.
@@ -395,6 +401,21 @@ impl Database for Open {
         }
         let (turning, conn) = self.conn();
         turning.wait(STATEMENT_TIMEOUT, transact(conn, statements))
+    }
+
+    fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
+        self.plain(if unit::writes(steps) { "BEGIN" } else { SNAPSHOT })?;
+        match unit::run(steps, |sql, values| self.run_prepared(sql, values)) {
+            Ok(done) => {
+                self.plain("COMMIT").map_err(|error| match error {
+                    DatabaseError::Refused(why) => DatabaseError::Lost(why),
+                    error => error,
+                })?;
+                Ok(done)
+            }
+            Err(error @ DatabaseError::Lost(_)) => Err(error),
+            Err(error) => self.plain("ROLLBACK").and(Err(error)),
+        }
     }
 
     fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use services::database::{
-    Connect, Database, DatabaseError, Dialect, Inside, Ran, Row, Statement, Value, Within,
+    Connect, Database, DatabaseError, Dialect, Inside, Ran, Row, Statement, Step, Stepped, Value,
+    Within,
 };
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -24,6 +25,7 @@ use tokio_postgres::{Client, Config, Error, NoTls, Statement as Prepared};
 use crate::marks::numbered;
 use crate::postgres_values::{Cell, Written, array};
 use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning};
+use crate::unit;
 
 /// Statements that stay prepared in a connection; when there are more, all are forgotten.
 const STATEMENTS_KEPT: usize = 256;
@@ -73,6 +75,9 @@ impl Connect for Postgres {
         Ok(Box::new(Open { client, turning, prepared: HashMap::new() }))
     }
 }
+
+/// Begins a transaction that sees one state of the database.
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 struct Open {
     client: Client,
@@ -158,7 +163,7 @@ async fn all(mut asked: Vec<Answer<'_>>) -> Vec<Result<u64, Error>> {
 }
 
 /// One prepared statement with its values, and the statement of the transaction it is a piece of.
-struct Step {
+struct Piece {
     prepared: Arc<Prepared>,
     values: Vec<Written>,
     owner: usize,
@@ -216,21 +221,21 @@ impl Desk<'_> {
         self.prepare_as(&name, || text).await
     }
 
-    async fn steps(&mut self, statements: &[Statement]) -> Result<Vec<Step>, DatabaseError> {
+    async fn steps(&mut self, statements: &[Statement]) -> Result<Vec<Piece>, DatabaseError> {
         let mut steps = Vec::with_capacity(statements.len());
         for (owner, statement) in statements.iter().enumerate() {
             match statement {
                 Statement::Run { sql, values } => {
                     let prepared = self.prepare(sql).await?;
                     let values = values.iter().map(Written::of).collect();
-                    steps.push(Step { prepared, values, owner });
+                    steps.push(Piece { prepared, values, owner });
                 }
                 Statement::Insert { into, columns, values, tail } => {
                     let prepared = self.insert(into, *columns, tail).await?;
                     for rows in pieces(values, *columns) {
                         let values = (0..*columns).map(|column| array(rows, column, *columns));
                         let prepared = Arc::clone(&prepared);
-                        steps.push(Step { prepared, values: values.collect(), owner });
+                        steps.push(Piece { prepared, values: values.collect(), owner });
                     }
                 }
             }
@@ -269,7 +274,7 @@ fn given(values: &[Written]) -> Vec<&(dyn ToSql + Sync)> {
 }
 
 /// Runs the steps between BEGIN and COMMIT; a step alone is its own transaction.
-async fn run(client: &Client, steps: &[Step]) -> Result<Vec<u64>, DatabaseError> {
+async fn run(client: &Client, steps: &[Piece]) -> Result<Vec<u64>, DatabaseError> {
     let is_alone = steps.len() == 1;
     let plain = |sql: &'static str| -> Answer<'_> {
         Box::pin(async move { client.batch_execute(sql).await.map(|()| 0) })
@@ -366,6 +371,15 @@ impl Database for Open {
             }
             Ok(sums)
         })
+    }
+
+    fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
+        self.plain(if unit::writes(steps) { "BEGIN" } else { SNAPSHOT })?;
+        match unit::run(steps, |sql, values| self.run_prepared(sql, values)) {
+            Ok(done) => self.plain("COMMIT").map(|()| done),
+            Err(error @ DatabaseError::Lost(_)) => Err(error),
+            Err(error) => self.plain("ROLLBACK").and(Err(error)),
+        }
     }
 
     fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {

@@ -4,10 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use services::database::{
-    Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Value, Within,
+    Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Step, Stepped,
+    Value, Within,
 };
 
 /// Statements that stay prepared in a connection.
@@ -45,9 +47,37 @@ impl Connect for Sqlite {
         for (name, value) in [("journal_mode", "WAL"), ("synchronous", "FULL")] {
             connection.pragma_update(None, name, value).map_err(error)?;
         }
+        functions(&connection).map_err(error)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(error)?;
         Ok(Box::new(Open(connection)))
     }
+}
+
+/// What tables' queries call and SQLite has not, or only for some letters and numbers.
+fn functions(connection: &Connection) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8
+        | FunctionFlags::SQLITE_DETERMINISTIC
+        | FunctionFlags::SQLITE_INNOCUOUS;
+    type OfText = fn(&str) -> String;
+    let texts: [(&str, OfText); 2] =
+        [("forebay_lower", str::to_lowercase), ("forebay_upper", str::to_uppercase)];
+    for (name, run) in texts {
+        connection.create_scalar_function(name, 1, flags, move |context| {
+            Ok(context.get_raw(0).as_str_or_null()?.map(run))
+        })?;
+    }
+    type OfNumber = fn(f64) -> f64;
+    let numbers: [(&str, OfNumber); 3] =
+        [("forebay_floor", f64::floor), ("forebay_ceil", f64::ceil), ("forebay_round", f64::round)];
+    for (name, run) in numbers {
+        connection.create_scalar_function(name, 1, flags, move |context| {
+            Ok(context.get::<Option<f64>>(0)?.map(run))
+        })?;
+    }
+    connection.create_scalar_function("forebay_mod", 2, flags, |context| {
+        let (a, b) = (context.get::<Option<f64>>(0)?, context.get::<Option<f64>>(1)?);
+        Ok(a.zip(b).filter(|(_, b)| *b != 0.0).map(|(a, b)| a % b))
+    })
 }
 
 struct Open(Connection);
@@ -123,6 +153,19 @@ fn run(connection: &Connection, statement: &Statement) -> rusqlite::Result<u64> 
     }
 }
 
+fn rows(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Row>> {
+    let mut prepared = connection.prepare_cached(sql)?;
+    let columns = prepared.column_count();
+    let mut rows = prepared.query(rusqlite::params_from_iter(bound(values)))?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        let row: Result<Row, _> =
+            (0..columns).map(|index| row.get_ref(index).map(value_of)).collect();
+        all.push(row?);
+    }
+    Ok(all)
+}
+
 struct UnderWay<'a>(rusqlite::Transaction<'a>);
 
 impl Within for UnderWay<'_> {
@@ -154,16 +197,7 @@ impl Database for Open {
     }
 
     fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
-        let mut prepared = self.0.prepare_cached(sql).map_err(error)?;
-        let columns = prepared.column_count();
-        let mut rows = prepared.query(rusqlite::params_from_iter(bound(values))).map_err(error)?;
-        let mut all = Vec::new();
-        while let Some(row) = rows.next().map_err(error)? {
-            let row: Result<Row, _> =
-                (0..columns).map(|index| row.get_ref(index).map(value_of)).collect();
-            all.push(row.map_err(error)?);
-        }
-        Ok(all)
+        rows(&self.0, sql, values).map_err(error)
     }
 
     fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError> {
@@ -175,6 +209,26 @@ impl Database for Open {
         let changed = changed.map_err(error)?;
         transaction.commit().map_err(error)?;
         Ok(changed)
+    }
+
+    fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
+        let writes = steps.iter().any(|step| matches!(step, Step::Write(_)));
+        let behavior =
+            if writes { TransactionBehavior::Immediate } else { TransactionBehavior::Deferred };
+        let transaction = self.0.transaction_with_behavior(behavior).map_err(error)?;
+        let one = |step: &Step| match step {
+            Step::Write(statement) => run(&transaction, statement).map(Stepped::Changed),
+            Step::Read { sql, values } => rows(&transaction, sql, values).map(Stepped::Rows),
+        };
+        let done: rusqlite::Result<Vec<Stepped>> = steps.iter().map(one).collect();
+        let done = done.map_err(error)?;
+        transaction.commit().map_err(error)?;
+        Ok(done)
+    }
+
+    fn foreign_mark(&mut self) -> Result<Option<i64>, DatabaseError> {
+        let read = self.0.query_row("PRAGMA data_version", [], |row| row.get(0));
+        read.map(Some).map_err(error)
     }
 
     fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {

@@ -33,6 +33,7 @@ pub mod progress;
 pub mod quota;
 pub mod random;
 pub mod report;
+pub mod saga;
 pub mod sql;
 pub mod stats;
 pub mod sys;
@@ -55,6 +56,7 @@ enum Command {
     Kv(kv::KvArgs),
     Http(http::HttpArgs),
     Pipeline(pipeline::PipelineArgs),
+    Saga(saga::SagaArgs),
     Sql(sql::SqlArgs),
     Crash(crash::CrashArgs),
     Quota(Box<quota::QuotaArgs>),
@@ -68,6 +70,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Command::Kv(args) => kv::run(args),
         Command::Http(args) => http::run(args),
         Command::Pipeline(args) => pipeline::run(args),
+        Command::Saga(args) => saga::run(args),
         Command::Sql(args) => sql::run(args),
         Command::Crash(args) => crash::run(args),
         Command::Quota(args) => quota::run(*args),

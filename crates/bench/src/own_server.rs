@@ -54,10 +54,23 @@ impl OwnServer {
     /// # Errors
     /// If it cannot be started or does not answer.
     pub fn start(name: &str, core: Option<usize>, options: &[&str]) -> io::Result<OwnServer> {
+        Self::start_program(&std::env::current_exe()?, name, core, options)
+    }
+
+    /// The same with another program.
+    ///
+    /// # Errors
+    /// As [`OwnServer::start`].
+    pub fn start_program(
+        program: &Path,
+        name: &str,
+        core: Option<usize>,
+        options: &[&str],
+    ) -> io::Result<OwnServer> {
         let folder = new_folder()?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let log = std::fs::File::create(folder.join("log"))?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(program);
         command
             .args(["serve", "--http-port", "0", "--save", "", "--port", &port.to_string()])
             .arg("--dir")

@@ -5,6 +5,10 @@ use commands::command::Family;
 
 /// All of them, those of the server's own crate late: a row there replaces one of the same name.
 pub fn families() -> Vec<Family> {
-    let services = [crate::saga_commands::FAMILY, crate::quota_commands::FAMILY];
+    let services = [
+        crate::saga_commands::FAMILY,
+        crate::quota_commands::FAMILY,
+        crate::table_commands::FAMILY,
+    ];
     [commands::FAMILIES, script::FAMILIES, sql::FAMILIES, &server::families(), &services].concat()
 }

@@ -16,6 +16,8 @@ mod saga_steps;
 mod serve;
 mod serve_help;
 mod systemd;
+mod table_commands;
+mod tables;
 mod transfer;
 
 use std::process::ExitCode;

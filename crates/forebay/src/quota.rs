@@ -12,7 +12,7 @@ use backends::embedded::{Embedded, Engine};
 use backends::journal::FileJournal;
 use forebay_http::quota::Quota;
 use forebay_http::saga::Guard;
-use server::inner::Inner;
+use server::inner::{Inner, QUOTA};
 use server::options::{Options, index_of};
 use server::shared::Shared;
 use services::database::{Connect, Database, Value};
@@ -26,7 +26,8 @@ use services::quota::writer::Grouping;
 /// How often idle sessions are ended.
 const TIDY: Duration = Duration::from_secs(1);
 
-struct InnerEngine(Inner);
+/// Runs commands as a client inside the process.
+pub struct InnerEngine(pub Inner);
 
 impl Engine for InnerEngine {
     fn run(&self, words: &[&[u8]], now_ms: i64, read: &mut dyn FnMut(&[u8])) {
@@ -34,7 +35,8 @@ impl Engine for InnerEngine {
     }
 }
 
-fn now_ms() -> i64 {
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as i64
 }
@@ -101,7 +103,7 @@ pub fn start(
     let root_key = root_key(given, &folder.join("quota-root.key"), &mut random)?;
     let settings = settings(options, secret::digest(root_key.as_bytes()));
     let journal = FileJournal::open(&folder.join("quota-journal.log"))?;
-    let inner = Inner::new(Arc::clone(shared), 0, random());
+    let inner = Inner::new(Arc::clone(shared), QUOTA, random());
     let parts = Parts {
         store: Arc::new(Embedded(InnerEngine(inner))),
         connect,

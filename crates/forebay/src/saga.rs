@@ -72,11 +72,9 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
         calls_max: options.number(const { index_of("saga-target-calls-max") }) as usize,
         failures_max: options.number(const { index_of("saga-target-failures-max") }) as u32,
     };
-    let steps = match settings.local_steps {
-        true => Some(saga_steps::start(shared, seed)?),
-        false => None,
-    };
-    let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard, limits, steps));
+    let webhook = options.text(const { index_of("saga-webhook") });
+    let steps = saga_steps::start(shared, seed)?;
+    let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard, limits, webhook, steps));
     let calls = Arc::new(Calls(Arc::clone(&caller)));
     coordinator.start(Arc::clone(&log), calls, clock.moment());
     saga_commands::set(Arc::clone(&coordinator), Arc::clone(&clock));

@@ -1,5 +1,5 @@
 //! Runs sagas' steps on the keyspace and on the configured SQL database, each kind in a thread of
-//! its own, one after the other.
+//! its own, one after the other; and the stream of those that ended, and the archive.
 //!
 //! **Invariant:** a step is answered as done only after the log of the keyspace, or the database,
 //! has it as safe as it makes anything: kill -9 undoes no step that is known as done.
@@ -10,27 +10,49 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_http::saga::Steps;
-use server::inner::Inner;
+use server::inner::{Inner, SAGA};
 use server::options::index_of;
 use server::shared::Shared;
 use services::database::{Connect, Database, DatabaseError, Statement, Value};
 use services::saga::local::{self, Local};
+use services::saga::policy::Rules;
+use services::saga::transaction::Transaction;
+use services::saga::view;
 use services::saga::words::Verdict;
 
 type Done = Box<dyn FnOnce(Verdict, String) + Send>;
 
 enum Job {
     Run(Box<Local>, Done),
+    /// A transaction's barrier may go.
     Forget(String),
+    /// A row of the archive.
+    Keep([Value; ARCHIVE_COLUMNS]),
+    /// An entry of the stream.
+    Tell(Vec<String>),
 }
 
-/// The two threads' doors.
+const ARCHIVE_COLUMNS: usize = 8;
+const ARCHIVE: &str = "CREATE TABLE IF NOT EXISTS saga_archive (\
+    id bigint PRIMARY KEY, gid varchar(256) NOT NULL, kind varchar(45) NOT NULL, \
+    status varchar(45) NOT NULL, name text NOT NULL, created_ms bigint NOT NULL, \
+    finished_ms bigint NOT NULL, detail text NOT NULL)";
+/// Rows of the archive that share a transaction, at most.
+const ARCHIVE_ROWS: usize = 500;
+/// Entries that the stream keeps, about.
+const STREAM_ENTRIES: &str = "100000";
+
+/// The two threads' doors, as far as there are any.
 struct Threads {
-    sql: Mutex<mpsc::Sender<Job>>,
-    redis: Mutex<mpsc::Sender<Job>>,
+    sql: Option<Mutex<mpsc::Sender<Job>>>,
+    redis: Option<Mutex<mpsc::Sender<Job>>>,
+    stream: String,
+    archives: bool,
+    rules: Rules,
 }
 
-fn send(to: &Mutex<mpsc::Sender<Job>>, job: Job) {
+fn send(to: &Option<Mutex<mpsc::Sender<Job>>>, job: Job) {
+    let Some(to) = to else { return };
     let sender = to.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // Its thread ends with the process only.
     let _ = sender.send(job);
@@ -42,28 +64,81 @@ impl Steps for Threads {
         send(to, Job::Run(Box::new(local), done));
     }
 
-    fn forget(&self, gid: &str) {
-        send(&self.sql, Job::Forget(gid.into()));
-        send(&self.redis, Job::Forget(gid.into()));
+    fn finished(&self, t: &Transaction) {
+        if self.stream.is_empty() {
+            return;
+        }
+        let fields = [
+            ("gid", &*t.gid),
+            ("name", &*t.name),
+            ("kind", t.kind.word()),
+            ("status", t.status.word()),
+            ("hold", t.hold.word()),
+            ("reason", &*t.rollback_reason),
+        ];
+        let head = ["XADD", &self.stream, "MAXLEN", "~", STREAM_ENTRIES, "*"];
+        let fields = fields.into_iter().flat_map(|(name, value)| [name, value]);
+        let words = head.into_iter().chain(fields).map(str::to_string).collect();
+        send(&self.redis, Job::Tell(words));
+    }
+
+    fn forget(&self, t: &Transaction) {
+        if t.branches.iter().any(|branch| local::is_local(&branch.url)) {
+            send(&self.sql, Job::Forget(t.gid.to_string()));
+            send(&self.redis, Job::Forget(t.gid.to_string()));
+        }
+        if self.archives {
+            let time = |ms: u64| Value::Int(i64::try_from(ms).unwrap_or(i64::MAX));
+            send(
+                &self.sql,
+                Job::Keep([
+                    time(t.id),
+                    (*t.gid).into(),
+                    t.kind.word().into(),
+                    t.status.word().into(),
+                    (*t.name).into(),
+                    time(t.created_ms),
+                    time(t.finished_ms),
+                    view::detail(t, &self.rules).to_string().into(),
+                ]),
+            );
+        }
     }
 }
 
-/// Starts the threads, and makes the barrier's table.
-pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Arc<dyn Steps>, String> {
-    let folder = PathBuf::from(shared.options.text(const { index_of("dir") }));
-    let connect = crate::quota::database(&shared.options.text(const { index_of("sql") }), &folder)?;
-    let mut database = connect.connect().map_err(|error| format!("sagas: {error}"))?;
-    let made = database.transact(&[Statement::run(local::TABLE, Vec::new())]);
-    made.map_err(|error| format!("sagas: {error}"))?;
-    let (sql, sql_jobs) = mpsc::channel();
-    let (redis, redis_jobs) = mpsc::channel();
-    let inner = Inner::new(Arc::clone(shared), 1, seed);
+/// Starts those threads that the options want, and makes their tables.
+pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Arc<dyn Steps>>, String> {
+    let options = &shared.options;
+    let has_steps = options.is_on(const { index_of("saga-local-steps") });
+    let archives = options.is_on(const { index_of("saga-archive") });
+    let stream = options.text(const { index_of("saga-finished-stream") });
     let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
         thread::Builder::new().name(name.into()).spawn(run).map_err(|error| error.to_string())
     };
-    spawn("saga-sql", Box::new(move || run_sql(&*connect, Some(database), &sql_jobs)))?;
-    spawn("saga-redis", Box::new(move || run_redis(&inner, &redis_jobs)))?;
-    Ok(Arc::new(Threads { sql: Mutex::new(sql), redis: Mutex::new(redis) }))
+    let (mut sql, mut redis) = (None, None);
+    if has_steps || archives {
+        let folder = PathBuf::from(options.text(const { index_of("dir") }));
+        let connect = crate::quota::database(&options.text(const { index_of("sql") }), &folder)?;
+        let mut database = connect.connect().map_err(|error| format!("sagas: {error}"))?;
+        for table in [local::TABLE, ARCHIVE] {
+            let made = database.transact(&[Statement::run(table, Vec::new())]);
+            made.map_err(|error| format!("sagas: {error}"))?;
+        }
+        let (sender, jobs) = mpsc::channel();
+        spawn("saga-sql", Box::new(move || run_sql(&*connect, Some(database), &jobs)))?;
+        sql = Some(Mutex::new(sender));
+    }
+    if has_steps || !stream.is_empty() {
+        let (sender, jobs) = mpsc::channel();
+        let inner = Inner::new(Arc::clone(shared), SAGA, seed);
+        spawn("saga-redis", Box::new(move || run_redis(&inner, &jobs)))?;
+        redis = Some(Mutex::new(sender));
+    }
+    if sql.is_none() && redis.is_none() {
+        return Ok(None);
+    }
+    let rules = Rules::default();
+    Ok(Some(Arc::new(Threads { sql, redis, stream, archives, rules })))
 }
 
 fn run_sql(
@@ -71,18 +146,20 @@ fn run_sql(
     mut database: Option<Box<dyn Database>>,
     jobs: &mpsc::Receiver<Job>,
 ) {
-    for job in jobs {
+    let mut next = None;
+    while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
         let connected = match database.take() {
             Some(open) => Ok(open),
             None => connect.connect(),
         };
-        let (mut open, job) = match (connected, job) {
-            (Ok(open), job) => (open, job),
-            (Err(error), Job::Run(_, done)) => {
-                done(Verdict::Unknown, error.to_string());
+        let mut open = match connected {
+            Ok(open) => open,
+            Err(error) => {
+                if let Job::Run(_, done) = job {
+                    done(Verdict::Unknown, error.to_string());
+                }
                 continue;
             }
-            (Err(_), Job::Forget(_)) => continue,
         };
         let is_lost = match job {
             Job::Run(local, done) => {
@@ -95,9 +172,39 @@ fn run_sql(
                 let statement = Statement::run(local::FORGET, vec![Value::from(gid)]);
                 matches!(open.transact(&[statement]), Err(DatabaseError::Lost(_)))
             }
+            Job::Keep(row) => {
+                let mut values = Vec::from(row);
+                while values.len() < ARCHIVE_ROWS * ARCHIVE_COLUMNS {
+                    match jobs.try_recv() {
+                        Ok(Job::Keep(row)) => values.extend(row),
+                        Ok(other) => {
+                            next = Some(other);
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                keep(&mut *open, values)
+            }
+            Job::Tell(_) => false,
         };
         database = (!is_lost).then_some(open);
     }
+}
+
+/// Puts rows into the archive; whether the database was lost.
+fn keep(database: &mut dyn Database, values: Vec<Value>) -> bool {
+    let statement = Statement::Insert {
+        into: "saga_archive (id, gid, kind, status, name, created_ms, finished_ms, detail)",
+        columns: ARCHIVE_COLUMNS,
+        values,
+        tail: database.dialect().or_ignore("id"),
+    };
+    let kept = database.transact(&[statement]);
+    if let Err(error) = &kept {
+        tracing::error!("sagas: forgotten ones are not in the archive: {error}");
+    }
+    matches!(kept, Err(DatabaseError::Lost(_)))
 }
 
 fn run_redis(inner: &Inner, jobs: &mpsc::Receiver<Job>) {
@@ -121,6 +228,11 @@ fn run_redis(inner: &Inner, jobs: &mpsc::Receiver<Job>) {
                 let key = local::barrier_key(&gid);
                 inner.run(&[b"UNLINK", key.as_bytes()], now_ms(), |_| ());
             }
+            Job::Tell(words) => {
+                let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+                inner.run(&words, now_ms(), |_| ());
+            }
+            Job::Keep(_) => {}
         }
     }
 }

@@ -17,7 +17,7 @@ use server::sys;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::{log, metrics, quota, saga, serve_help, systemd};
+use crate::{log, metrics, quota, saga, serve_help, systemd, tables};
 
 /// Under which name the program was called: some answers differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,8 @@ fn serve(configuration: Configuration) -> Result<(), String> {
     tracing::info!("Server initialized");
     let service = quota::start(&running.shared, random_bits())?;
     let sagas = saga::start(&running.shared, random_bits()())?;
-    let door = open_http(&running.shared, service.as_ref(), sagas.as_ref());
+    let cached = tables::start(&running.shared, random_bits())?;
+    let door = open_http(&running.shared, service.as_ref(), sagas.as_ref(), cached.as_ref());
     tell(&running, door.as_ref().map(|door| door.address));
     running.wait_until_loaded();
     if !running.shared.is_stopping.load(Ordering::Acquire) {
@@ -241,6 +242,7 @@ fn open_http(
     shared: &Arc<Shared>,
     service: Option<&Arc<services::quota::service::Service>>,
     sagas: Option<&saga::Running>,
+    cached: Option<&Arc<services::tables::service::Tables>>,
 ) -> Option<forebay_http::Door> {
     let port = shared.options.number(const { index_of("http-port") }) as u16;
     if port == 0 {
@@ -255,8 +257,9 @@ fn open_http(
     let prefix = random_bits()() as u32;
     let quota = service.map(|service| quota::door(service, &shared.options, prefix));
     let saga = sagas.map(|sagas| sagas.door(&shared.options));
+    let cached = cached.map(|cached| tables::door(cached, &shared.options));
     let door = TcpListener::bind((bind.as_str(), port))
-        .and_then(|listener| forebay_http::open(listener, status, quota, saga, threads));
+        .and_then(|listener| forebay_http::open(listener, status, quota, saga, cached, threads));
     door.inspect_err(|error| {
         let why = sys::error_text(error);
         tracing::warn!("no HTTP on {bind}:{port}: {why}; --http-port chooses another port");

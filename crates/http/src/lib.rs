@@ -8,6 +8,7 @@ mod query;
 pub mod quota;
 mod routes;
 pub mod saga;
+pub mod tables;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -73,9 +74,10 @@ pub fn open(
     status: Arc<dyn Status>,
     quota: Option<quota::Quota>,
     saga: Option<saga::Saga>,
+    tables: Option<tables::Tables>,
     threads: usize,
 ) -> io::Result<Door> {
-    let doors = Arc::new(routes::Doors { status, quota, saga });
+    let doors = Arc::new(routes::Doors { status, quota, saga, tables });
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);

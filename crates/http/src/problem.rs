@@ -13,6 +13,11 @@ pub fn problem(status: StatusCode, detail: &str) -> Response {
     of(status, "about:blank", detail, &[])
 }
 
+/// An error with members of its own.
+pub fn problem_with(status: StatusCode, detail: &str, more: &[(&str, Value)]) -> Response {
+    of(status, "about:blank", detail, more)
+}
+
 fn of(status: StatusCode, kind: &str, detail: &str, more: &[(&str, Value)]) -> Response {
     let title = status.canonical_reason().unwrap_or("Error");
     let mut body =

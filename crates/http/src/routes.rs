@@ -12,6 +12,7 @@ use crate::Status;
 use crate::problem::{problem, with_type};
 use crate::quota::Quota;
 use crate::saga::Saga;
+use crate::tables::Tables;
 
 type Run = fn(&Doors, &Uri) -> Response;
 
@@ -35,6 +36,7 @@ pub(crate) struct Doors {
     pub status: Arc<dyn Status>,
     pub quota: Option<Quota>,
     pub saga: Option<Saga>,
+    pub tables: Option<Tables>,
 }
 
 /// All routes over one server.
@@ -43,6 +45,13 @@ pub(crate) fn routes(doors: Arc<Doors>) -> Router {
 }
 
 async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
+    let request = match &doors.tables {
+        None => request,
+        Some(tables) => match tables.answer(request).await {
+            Ok(response) => return response,
+            Err(request) => request,
+        },
+    };
     let request = match &doors.saga {
         None => request,
         Some(saga) => match saga.answer(request).await {
@@ -105,5 +114,6 @@ fn metrics(doors: &Doors, _: &Uri) -> Response {
     let mut page = doors.status.metrics();
     page.push_str(&doors.quota.as_ref().map(Quota::metrics).unwrap_or_default());
     page.push_str(&doors.saga.as_ref().map(Saga::metrics).unwrap_or_default());
+    page.push_str(&doors.tables.as_ref().map(Tables::metrics).unwrap_or_default());
     with_type(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
 }

@@ -36,8 +36,8 @@ fn ask(address: SocketAddr, request: &str) -> String {
 fn every_route_answers() {
     let status = Arc::new(Fake(AtomicBool::new(true)));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let door =
-        open(listener, Arc::clone(&status) as Arc<dyn Status>, None, None, 2).expect("a thread");
+    let door = open(listener, Arc::clone(&status) as Arc<dyn Status>, None, None, None, 2)
+        .expect("threads");
     let cases = [
         ("GET /livez", "200 OK", "ok\n"),
         ("GET /readyz", "200 OK", "ready\n"),

@@ -18,7 +18,13 @@ use crate::persistence::LOADERS;
 use crate::shared::Shared;
 
 /// Such clients at most: each has its own counts in the keyspace.
-pub const INNER_CLIENTS: usize = 2;
+pub const INNER_CLIENTS: usize = 3;
+/// The number of metered ingest's.
+pub const QUOTA: usize = 0;
+/// The number of the sagas' steps'.
+pub const SAGA: usize = 1;
+/// The number of cached tables'.
+pub const TABLES: usize = 2;
 
 /// How long the log may take.
 const LOG_WAIT: Duration = Duration::from_secs(5);

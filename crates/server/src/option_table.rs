@@ -109,6 +109,29 @@ table! {
     "quota-older-headers": Bool, "no", Start,
         "Whether RateLimit-Limit, -Remaining and -Reset are sent as well.";
 }
+"Cached tables" {
+    "tables": Bool, "no", Start, "Whether tables of the SQL database are served, under /tables/.";
+    "tables-file": Text, "", Start,
+        "JSON that declares tables, below dir; \"\" = those that the database has.";
+    "tables-readers": Int(1, 1000), "4", Start, "Connections to the database that read.";
+    "tables-queue": Int(1, 1_000_000), "10000", Start,
+        "Queries that may wait; beyond, requests are answered 503.";
+    "tables-wait-ms": Int(1, 3_600_000), "5000", Start,
+        "How long a request waits for the database before it gets an old answer, or 503.";
+    "tables-hot-bytes": Bytes(0, BIG), "64mb", Start,
+        "Bytes of answers that lie ready to be sent, in front of the keyspace.";
+    "tables-probe-ms": Int(0, 3_600_000), "50", Start,
+        "How often changes made by others are looked for, 0 = never.";
+    "tables-sample": Int(0, BIG), "1000", Start,
+        "Of so many hits one is compared with the database, 0 = none.";
+    "tables-jwt-secret": Secret, "", Start,
+        "The secret that signs JSON web tokens (HS256), \"\" = none are taken.";
+    "tables-jwt-issuer": Text, "urn:microsoft:windows-azure:zumo", Start, "Their iss, \"\" = any.";
+    "tables-jwt-audience": Text, "urn:microsoft:windows-azure:zumo", Start,
+        "Their aud, \"\" = any.";
+    "tables-skip-version": Bool, "no", Start, "Whether zumo-api-version may be left out.";
+    "tables-cors": Text, "", Start, "Origins whose scripts may call, * = all.";
+}
 "Sagas" {
     "saga": Bool, "no", Start,
         "Whether sagas are coordinated: dtm's API under /api/, our own under /v1/sagas.";
@@ -119,6 +142,12 @@ table! {
         "Hosts that branches may be called at, \"\" = all but link-local addresses.";
     "saga-local-steps": Bool, "no", Start,
         "Whether steps may be commands on the keyspace and statements on the database of sql.";
+    "saga-finished-stream": Text, "", Start,
+        "Stream with an entry for each transaction that ends or is a dead letter, \"\" = none.";
+    "saga-webhook": Text, "", Start,
+        "Address that is called for each transaction that ends or is a dead letter, \"\" = none.";
+    "saga-archive": Bool, "no", Start,
+        "Whether what is forgotten goes to the table saga_archive of the database of sql.";
     "saga-target-calls-max": Int(1, 65536), "64", Start,
         "Calls to one participant (host and port) at a time; the others wait for their turn.";
     "saga-target-failures-max": Int(0, INT), "10", Start,

@@ -47,6 +47,11 @@ impl Hash for Real {
 }
 
 impl Value {
+    /// A number in double precision.
+    pub fn real(number: f64) -> Value {
+        Value::Real(Real(number))
+    }
+
     /// The number, or 0 where there is none.
     pub fn int(&self) -> i64 {
         match self {
@@ -130,6 +135,41 @@ impl Statement {
     }
 }
 
+/// A step of [`Database::unit`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Changes rows.
+    Write(Statement),
+    /// Answers rows.
+    Read {
+        /// With `?` for each value.
+        sql: String,
+        /// In order.
+        values: Vec<Value>,
+    },
+}
+
+/// What a step came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stepped {
+    /// How many rows a write changed.
+    Changed(u64),
+    /// What a read answered.
+    Rows(Vec<Row>),
+}
+
+impl Stepped {
+    /// The rows of a read.
+    pub fn into_rows(self) -> Vec<Row> {
+        if let Stepped::Rows(rows) = self { rows } else { Vec::new() }
+    }
+
+    /// The count of a write.
+    pub fn count(&self) -> u64 {
+        if let Stepped::Changed(count) = self { *count } else { 0 }
+    }
+}
+
 /// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatabaseError {
@@ -206,6 +246,19 @@ pub trait Database: Send {
     /// Runs all statements as one transaction; the number of rows that each changed. It is durable
     /// when this returns.
     fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError>;
+
+    /// Runs all steps as one transaction; what each came to. Reads see one state of the database:
+    /// a snapshot if nothing is written, else that with the writes before them.
+    fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
+        let _ = steps;
+        Err(DatabaseError::Refused("not on this database yet".into()))
+    }
+
+    /// A number that is another one when somebody else may have committed since it was asked last,
+    /// if the product has one that costs nothing.
+    fn foreign_mark(&mut self) -> Result<Option<i64>, DatabaseError> {
+        Ok(None)
+    }
 
     /// Runs a transaction whose statements depend on each other's answers: kept (durably) if
     /// `inside` says so, else undone.

@@ -9,4 +9,5 @@ pub mod database;
 pub mod quota;
 pub mod saga;
 pub mod store;
+pub mod tables;
 pub mod testing;

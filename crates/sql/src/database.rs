@@ -82,6 +82,8 @@ struct Slot {
 enum Want {
     /// A command.
     Command,
+    /// A transaction with keys: it holds them, and with them what an open transaction needs to end.
+    Unit,
     /// The open transaction itself, which made way.
     Transaction,
     /// An image: who runs for long makes way.
@@ -141,7 +143,7 @@ impl Database {
 
     fn take(self: &Arc<Self>, slot: &mut Slot, want: Want) -> Option<Lease> {
         let waits = match want {
-            Want::Command => slot.is_reserved || self.budget.is_urgent(),
+            Want::Command | Want::Unit => slot.is_reserved || self.budget.is_urgent(),
             Want::Transaction => self.budget.is_urgent(),
             Want::Image => false,
         };
@@ -155,6 +157,9 @@ impl Database {
         loop {
             if let Some(lease) = self.take(&mut slot, want) {
                 return Some(lease);
+            }
+            if want == Want::Unit && slot.is_reserved {
+                return None;
             }
             slot = match until {
                 None => self.free.wait(slot).unwrap_or_else(|poisoned| poisoned.into_inner()),
@@ -175,6 +180,12 @@ impl Database {
     /// The same, unless it takes longer than so many milliseconds.
     pub fn lease_within(self: &Arc<Self>, ms: u64) -> Option<Lease> {
         self.wait(Want::Command, Some(Instant::now() + Duration::from_millis(ms)))
+    }
+
+    /// The same for who holds keys: at once no if a client's transaction is open, which could not
+    /// go on.
+    pub fn lease_for_unit(self: &Arc<Self>, ms: u64) -> Option<Lease> {
+        self.wait(Want::Unit, Some(Instant::now() + Duration::from_millis(ms)))
     }
 
     /// The writing connection with nothing but what was committed in it, for an image: whoever uses

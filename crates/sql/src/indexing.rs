@@ -128,7 +128,7 @@ fn change(
     }
     let was_stale = database.indexes.is_stale();
     cx.keys.before_inner_change(key);
-    let mut lease = database.lease_within(settings().busy_wait_ms()).ok_or(busy(dialect))?;
+    let mut lease = database.lease_for_unit(settings().busy_wait_ms()).ok_or(busy(dialect))?;
     log_left(cx, key, database);
     let failed = |error: SqlError| error_of(error.into(), dialect);
     lease.begin_group().map_err(failed)?;

@@ -9,11 +9,11 @@
 //!
 //! Taken are whole numbers and strings where a parameter means the same in every respect: in the
 //! rows of VALUES, and after `name =`. Not in what a SELECT gives (it names columns), nor where
-//! SQLite wants a constant or compares expressions with those of an index. Every other literal stays
-//! in the text; a text with comments, parameters, several statements or a RETURNING stays whole.
+//! SQLite wants a constant or compares expressions with those of an index. Any other literal stays
+//! in the text; a text with comments, parameters, several statements or RETURNING stays whole.
 //!
-//! **Invariant:** the statement with these values does what the text does. If it cannot be prepared,
-//! the text is run as it is, and says what is wrong with it.
+//! **Invariant:** the statement with these values does what the text does. If it cannot be
+//! prepared, the text is run as it is, and says what is wrong with it.
 
 use crate::lexer;
 use crate::raw::statement::Cell;

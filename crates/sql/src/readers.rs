@@ -8,8 +8,8 @@
 //! A read comes here after it was found to take long, or where its database is on file and busy.
 //! What turns out not to be a read, or fails, goes to the database's own thread.
 //!
-//! **Invariant:** a read sees all that was committed before it arrived: its picture was made later,
-//! or nothing was committed since.
+//! **Invariant:** a read sees all that was committed before it arrived, indexes of hashes included:
+//! its picture was made later, or nothing was committed since.
 //! **Bound:** [`threads_max`] threads a database; no picture is made of a database larger than
 //! [`PICTURE_BYTES_MAX`], and none is kept longer than [`IDLE`].
 
@@ -31,7 +31,7 @@ use crate::raw::picture::Picture;
 use crate::run::{NO_STATEMENT, Place, Source};
 use crate::serve::error_of;
 use crate::settings::settings;
-use crate::{frozen, image, live, snapshot, statistics};
+use crate::{frozen, image, indexing, live, snapshot, statistics};
 
 /// The largest database of which a picture is made, in bytes.
 pub const PICTURE_BYTES_MAX: usize = 512 << 20;
@@ -179,6 +179,7 @@ struct Reader {
 impl Reader {
     /// Runs a job.
     fn run(&mut self, database: &Arc<Database>, read: &Read) -> Result<Ran, Failure> {
+        indexing::refresh(database, &*read.job.background);
         if !database.is_on_file() {
             if let Some(ran) = self.catch_up(database, read)? {
                 return Ok(ran);
@@ -189,6 +190,7 @@ impl Reader {
         }
         let Some(connection) = &mut self.connection else { return Err(Failure::Busy) };
         if database.is_on_file() {
+            snapshot::catch_up(database)?;
             image::read_statements(connection)?;
         }
         let budget = Arc::clone(&connection.budget);
@@ -208,6 +210,10 @@ impl Reader {
             return Ok(None);
         }
         let mut lease = snapshot::lease_to_read(database)?;
+        if !database.is_reserved() {
+            let record = indexing::catch_up(&mut lease);
+            record.into_iter().for_each(|record| database.leave(record));
+        }
         // Looked at again: others may have waited for the same lease.
         let latest = lock(&database.readers.latest).clone();
         let version = lease.handle.data_version();

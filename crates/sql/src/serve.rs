@@ -600,7 +600,7 @@ fn run_in_unit(
     let at = match unit.iter_mut().position(is_it) {
         Some(at) => at,
         None => {
-            let Some(mut lease) = database.lease_within(settings().busy_wait_ms()) else {
+            let Some(mut lease) = database.lease_for_unit(settings().busy_wait_ms()) else {
                 cx.session.unit = unit;
                 return Err(busy(plan.dialect));
             };

@@ -31,11 +31,7 @@ pub fn take(
     background: &dyn Background,
 ) -> Result<Box<Connection>, Failure> {
     indexing::refresh(database, background);
-    if database.indexes.pending() > 0 && !database.is_reserved() {
-        let lease = database.lease_within(settings().timeout_ms());
-        let record = indexing::catch_up(&mut lease.ok_or(Failure::Busy)?);
-        record.into_iter().for_each(|record| database.leave(record));
-    }
+    catch_up(database)?;
     let mut connection = match database.path.as_deref() {
         Some(path) => {
             let mut connection = Connection::open_to_read(Some(path))?;
@@ -55,6 +51,19 @@ pub fn take(
     connection.handle.connection().execute_batch(PIN).map_err(crate::error::SqlError::from)?;
     connection.in_group = true;
     Ok(Box::new(connection))
+}
+
+/// Writes what is pending in the database's indexes.
+///
+/// # Errors
+/// [`Failure::Busy`] if the database is in use for too long.
+pub fn catch_up(database: &Arc<Database>) -> Result<(), Failure> {
+    if database.indexes.pending() > 0 && !database.is_reserved() {
+        let lease = database.lease_within(settings().timeout_ms());
+        let record = indexing::catch_up(&mut lease.ok_or(Failure::Busy)?);
+        record.into_iter().for_each(|record| database.leave(record));
+    }
+    Ok(())
 }
 
 /// The writing connection with what is committed in it, to be copied. To be called without any lock

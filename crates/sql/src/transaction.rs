@@ -13,8 +13,8 @@
 //! ```
 //!
 //! In `open` a writing transaction has the database to itself; others wait, up to `sql-timeout-ms`,
-//! and are told `database is locked` then; MULTI and scripts, which hold keys, wait
-//! `sql-busy-wait-ms`. A reading one has a snapshot, and keeps nobody waiting.
+//! and are told `database is locked` then; MULTI and scripts, which hold keys, are told so at once.
+//! A reading one has a snapshot, and keeps nobody waiting.
 //!
 //! **Invariant:** what a transaction did is in the log once it is committed, as one record; before,
 //! nobody else sees it.

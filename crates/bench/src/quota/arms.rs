@@ -63,6 +63,8 @@ pub struct Stage<'a> {
     pub sql: &'a str,
     /// The Redis.
     pub redis: Option<&'a Target>,
+    /// Forebay's program.
+    pub server: &'a Path,
     /// Where Forebay is pinned to.
     pub core: Option<usize>,
     /// Connects to a Redis.
@@ -86,6 +88,8 @@ struct Forebay {
 
 /// How long the database may take to get what the journal has.
 const SETTLE: Duration = Duration::from_secs(60);
+/// How long a server may take to listen for HTTP after it listens for commands.
+const START: Duration = Duration::from_secs(20);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -138,9 +142,17 @@ impl Forebay {
             "--loglevel",
             "warning",
         ];
-        let server = OwnServer::start("forebay", stage.core, &options);
+        let server = OwnServer::start_program(stage.server, "forebay", stage.core, &options);
         let server = server.map_err(|error| error.to_string())?;
-        let mut connection = Connection::to(port)?;
+        // It listens for HTTP last.
+        let began = Instant::now();
+        let mut connection = loop {
+            match Connection::to(port) {
+                Ok(connection) => break connection,
+                Err(error) if began.elapsed() > START => return Err(error),
+                Err(_) => std::thread::sleep(LOOK),
+            }
+        };
         let mut secrets = Vec::new();
         for org in 0..stage.load.orgs {
             let plan = format!("{{\"limit\":{limit}}}");

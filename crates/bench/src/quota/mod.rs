@@ -18,6 +18,7 @@ mod arms;
 mod http;
 mod ledger;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,9 @@ pub struct QuotaArgs {
     #[arg(short = 'n', long, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub records: Option<u32>,
+    /// Program that is started as Forebay [default: this one].
+    #[arg(long, value_name = "PATH")]
+    pub server: Option<PathBuf>,
     /// Core that each Forebay is pinned to; it is free to move unless given.
     #[arg(long, value_name = "CORE")]
     pub core: Option<usize>,
@@ -139,7 +143,9 @@ fn prepare(args: &QuotaArgs) -> Result<(Quota, Environment), String> {
     });
     let records = args.records.unwrap_or(if args.common.quick { 1000 } else { 5000 });
     let args = args.clone();
-    Ok((Quota { args, arms, places, records, ledger, redis }, environment))
+    let server = args.server.clone().map_or_else(std::env::current_exe, Ok);
+    let server = server.map_err(|error| format!("cannot find this program: {error}"))?;
+    Ok((Quota { args, arms, places, records, ledger, redis, server }, environment))
 }
 
 fn redis_target(address: &str) -> Result<Target, String> {
@@ -165,6 +171,7 @@ struct Quota {
     records: u32,
     ledger: Ledger,
     redis: Option<Target>,
+    server: PathBuf,
 }
 
 /// What a run of all clients came to.
@@ -321,6 +328,7 @@ impl Experiment for Quota {
             load,
             sql: &self.args.sql,
             redis: self.redis.as_ref(),
+            server: &self.server,
             core: self.args.core,
             connect: &connect,
         };

@@ -24,6 +24,8 @@ use services::saga::local::Local;
 use services::saga::machine::Answer;
 use services::saga::outgoing::{Answered, Caller, NOT_CALLED, Outgoing};
 use services::saga::policy::Moment;
+use services::saga::transaction::Transaction;
+use services::saga::view;
 use services::saga::words::Verdict;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -35,6 +37,10 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Connections that are kept per participant, and how long.
 const IDLE_MAX: usize = 64;
 const IDLE: Duration = Duration::from_secs(60);
+/// Webhooks that may be under way, and the waits after attempts that failed.
+const WEBHOOKS_MAX: usize = 10_000;
+const WEBHOOK_WAITS: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
 /// How long a call waits that comes before the first runtime.
 const ATTACH_WAIT_MS: u64 = 50;
 const CONNECT: Duration = Duration::from_secs(3);
@@ -187,8 +193,10 @@ pub(crate) fn client(guard: &Guard) -> Http {
 pub trait Steps: Send + Sync {
     /// Runs one; `done` is called once, from another thread.
     fn run(&self, local: Local, done: Box<dyn FnOnce(Verdict, String) + Send>);
-    /// Removes a transaction's barrier.
-    fn forget(&self, gid: &str);
+    /// A transaction has ended, or is a dead letter.
+    fn finished(&self, t: &Transaction);
+    /// A transaction is forgotten.
+    fn forget(&self, t: &Transaction);
 }
 
 /// Makes the coordinator's calls in the runtime that it is attached to.
@@ -199,6 +207,10 @@ pub struct HttpCaller {
     runtimes: RwLock<Vec<(Handle, Http)>>,
     next: AtomicUsize,
     targets: Targets<Waiting>,
+    /// Who is told of ends; "" = nobody.
+    webhook: String,
+    /// Webhooks under way.
+    telling: AtomicUsize,
     wake: Arc<Notify>,
 }
 
@@ -220,6 +232,7 @@ impl HttpCaller {
         clock: Arc<Clock>,
         guard: Guard,
         limits: Limits,
+        webhook: String,
         steps: Option<Arc<dyn Steps>>,
     ) -> HttpCaller {
         HttpCaller {
@@ -229,6 +242,8 @@ impl HttpCaller {
             runtimes: RwLock::default(),
             next: AtomicUsize::new(0),
             targets: Targets::new(limits),
+            webhook,
+            telling: AtomicUsize::new(0),
             wake: Arc::default(),
         }
     }
@@ -343,6 +358,41 @@ async fn drive(coordinator: Arc<Coordinator>, clock: Arc<Clock>, wake: Arc<Notif
 pub struct Calls(pub Arc<HttpCaller>);
 
 impl HttpCaller {
+    /// Tells the webhook that a transaction has ended or is a dead letter; tried a few times.
+    fn tell(self: &Arc<Self>, t: &Transaction) {
+        if self.webhook.is_empty() {
+            return;
+        }
+        let Some((handle, client)) = self.runtime() else { return };
+        let count = self.telling.fetch_add(1, Ordering::Relaxed);
+        if count >= WEBHOOKS_MAX {
+            self.telling.fetch_sub(1, Ordering::Relaxed);
+            return tracing::warn!("sagas: too many webhooks wait: {} is not told", t.gid);
+        }
+        let body = view::ended(t).to_string();
+        let this = Arc::clone(self);
+        handle.spawn(async move {
+            for wait in WEBHOOK_WAITS {
+                let request = hyper::Request::post(this.webhook.as_str())
+                    .header("content-type", "application/json")
+                    .body(axum::body::Body::from(body.clone()));
+                let Ok(request) = request.map_err(|error| tracing::warn!(%error, "webhook")) else {
+                    break;
+                };
+                if let Err(text) = this.guard.check(request.uri()) {
+                    tracing::warn!("webhook: {text}");
+                    break;
+                }
+                let told = tokio::time::timeout(CONNECT, exchange(&client, request)).await;
+                if matches!(told, Ok(Ok((200..300, ..)))) {
+                    break;
+                }
+                tokio::time::sleep(wait).await;
+            }
+            this.telling.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
     fn call(self: &Arc<Self>, outgoing: Outgoing, done: Answered) {
         let (clock, began_ms) = (Arc::clone(&self.clock), outgoing.began_ms);
         if let (Some(local), Some(steps)) = (&outgoing.local, &self.steps) {
@@ -380,9 +430,16 @@ impl Caller for Calls {
         self.0.call(outgoing, done);
     }
 
-    fn forget(&self, gid: &str) {
+    fn finished(&self, t: &Transaction) {
         if let Some(steps) = &self.0.steps {
-            steps.forget(gid);
+            steps.finished(t);
+        }
+        self.0.tell(t);
+    }
+
+    fn forget(&self, t: &Transaction) {
+        if let Some(steps) = &self.0.steps {
+            steps.forget(t);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Metrics of sagas: few labels, all of them bounded.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use services::saga::coordinator::Coordinator;
-use services::saga::words::{Hold, Status};
+use services::saga::words::{Hold, Kind as Model, Op, Status, Verdict};
 
 use crate::exposition::{Kind, Page};
 
@@ -42,5 +42,50 @@ pub fn page(coordinator: &Coordinator) -> String {
         page.metric(name, Kind::Counter, help);
         page.sample(name, &[], counter.load(Ordering::Relaxed) as f64);
     }
+    dtm_names(&mut page, coordinator);
     page.into_text()
+}
+
+/// The same under dtm's names, for dashboards that have them; without `branchid`, which has no
+/// bound.
+fn dtm_names(page: &mut Page, coordinator: &Coordinator) {
+    let counters = &coordinator.counters;
+    let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    let name = "dtm_transaction_process_total";
+    page.metric(name, Kind::Counter, "Transactions that ended, by model and status.");
+    for (&kind, ended) in Model::ALL.iter().zip(&counters.ended) {
+        for (status, count) in [Status::Succeed, Status::Failed].iter().zip(ended) {
+            page.sample(name, &[("model", kind.word()), ("status", status.word())], value(count));
+        }
+    }
+    let name = "dtm_branch_process_total";
+    page.metric(name, Kind::Counter, "Answers of branches, by model, operation and status.");
+    for (&kind, by_op) in Model::ALL.iter().zip(&counters.answers) {
+        for (op, by_verdict) in Op::ALL.iter().zip(by_op) {
+            for (verdict, count) in Verdict::ALL.iter().zip(by_verdict) {
+                let (model, status) = (kind.word(), verdict.word());
+                let labels = [("model", model), ("branchtype", op.word()), ("status", status)];
+                // Most pairs of kind and operation do not exist.
+                if count.load(Ordering::Relaxed) > 0 {
+                    page.sample(name, &labels, value(count));
+                }
+            }
+        }
+    }
+    for (suffix, help) in [
+        ("sum", "Seconds that ended transactions took, added up."),
+        ("count", "Transactions that ended."),
+    ] {
+        let name = format!("dtm_transaction_handled_duration_{suffix}");
+        page.metric(&name, Kind::Counter, help);
+        for (place, &kind) in Model::ALL.iter().enumerate() {
+            let sum = value(&counters.ended_ms[place]) / 1000.0;
+            let count = counters.ended[place].iter().map(value).sum();
+            page.sample(
+                &name,
+                &[("model", kind.word())],
+                if suffix == "sum" { sum } else { count },
+            );
+        }
+    }
 }

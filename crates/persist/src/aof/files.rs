@@ -63,6 +63,17 @@ fn io_error(what: String) -> impl FnOnce(io::Error) -> FilesError {
     move |error| FilesError::Io(what, error)
 }
 
+/// Where writes have gone since the instant of a rewrite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// Nowhere: the log is off.
+    Nowhere,
+    /// To the last increment.
+    Increment,
+    /// To an increment that gets its number only now.
+    Unnumbered,
+}
+
 impl Files {
     /// Reads the manifest, if there is one; an old single file becomes the base. Nothing is made
     /// yet where nothing is there.
@@ -252,12 +263,12 @@ impl Files {
     }
 
     /// A rewrite is done: its base, safe under a temporary name, becomes the base; what came before
-    /// its instant becomes history. `takes_temp`: the increment had no number yet.
+    /// its instant becomes history. `log` is where writes have gone since that instant.
     pub fn finish_rewrite(
         &mut self,
         temp_base: &Path,
         suffix: &str,
-        takes_temp: bool,
+        log: Since,
     ) -> Result<(), FilesError> {
         let mut manifest = self.manifest.clone();
         let base = manifest.new_base(&self.file_name, suffix).clone();
@@ -268,7 +279,7 @@ impl Files {
             path.display()
         );
         self.disk.rename(temp_base, &path).map_err(io_error(what))?;
-        if takes_temp {
+        if log == Since::Unnumbered {
             let member = manifest.new_increment(&self.file_name).clone();
             let (from, to) = (self.temp_increment(), self.path(&member));
             let what = "Error trying to rename the temporary AOF incr file".to_string();
@@ -278,7 +289,9 @@ impl Files {
                 return Err(error);
             }
         }
-        manifest.retire_increments(1);
+        // What has not been logged since is not in the increments: then they all are of the past,
+        // and the last one, too, would be replayed on top of what came later.
+        manifest.retire_increments(usize::from(log != Since::Nowhere));
         self.save(manifest)?;
         tracing::info!("Successfully renamed the temporary AOF base file into {}", base.name);
         Ok(())
@@ -353,7 +366,7 @@ mod tests {
         files.begin_increment().expect("it can be written");
         let temp = files.temp_path("temp-rewriteaof-bg-1.aof");
         std::fs::write(&temp, b"x").expect("it can be written");
-        files.finish_rewrite(&temp, "aof", false).expect("it can be renamed");
+        files.finish_rewrite(&temp, "aof", Since::Increment).expect("it can be renamed");
         let mut again = open();
         assert_eq!(again.manifest().history.len(), 2);
         again.remove_history().expect("they can be removed");

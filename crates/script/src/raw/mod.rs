@@ -33,5 +33,7 @@ pub mod redis;
 pub mod reply;
 pub mod run;
 pub mod sandbox;
+pub mod spare;
 pub mod stack;
 pub mod state;
+pub mod wanted;

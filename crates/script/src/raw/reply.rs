@@ -13,6 +13,7 @@
 //! The way back is the same, but that a number loses its fraction and an array ends before its
 //! first nil.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 
 use mlua::ffi as lua;
@@ -170,20 +171,17 @@ fn truncated(number: f64) -> i64 {
 /// A line of a reply: line ends in it become spaces.
 fn put_line(out: &mut Writer, kind: u8, text: &[u8]) {
     out.raw(&[kind]);
-    if !text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
-        out.raw(text);
-        return out.raw(b"\r\n");
-    }
-    for piece in text.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')) {
-        match piece.split_last() {
-            Some((b'\r' | b'\n', before)) => {
-                out.raw(before);
-                out.raw(b" ");
-            }
-            _ => out.raw(piece),
-        }
-    }
+    out.raw(&on_one_line(text));
     out.raw(b"\r\n");
+}
+
+/// The text with spaces for its line ends.
+fn on_one_line(text: &[u8]) -> Cow<'_, [u8]> {
+    let ends = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    if !text.iter().any(ends) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.iter().map(|byte| if ends(byte) { b' ' } else { *byte }).collect())
 }
 
 /// Writes the value at the top and pops it; `resp3`: the version that the script has chosen.
@@ -265,7 +263,7 @@ unsafe fn write_special(l: State, out: *mut Writer, resp3: bool) -> bool {
         if (*out).is_resp3() {
             put_line(&mut *out, b'(', digits);
         } else {
-            (*out).bulk(digits);
+            (*out).bulk(&on_one_line(digits));
         }
     } else if has(l, b"verbatim_string", lua::LUA_TTABLE) {
         if !write_verbatim(l, out) {

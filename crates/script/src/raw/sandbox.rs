@@ -275,7 +275,13 @@ unsafe fn original(l: State) -> Function {
 unsafe extern "C-unwind" fn protected(l: State) -> c_int {
     lua::luaL_checkany(l, 1);
     let status = lua::lua_pcall(l, lua::lua_gettop(l) - 1, lua::LUA_MULTRET, 0);
-    need_stack(l, 1, c"too many results");
+    need_stack(l, 2, c"too many results");
+    if status != lua::LUA_OK && type_of(l, -1) == lua::LUA_TTABLE {
+        // As Redis: the text of an error that a command, or `error_reply`, has made.
+        let kind = get_field(l, -1, b"err");
+        let is_text = matches!(kind, lua::LUA_TSTRING | lua::LUA_TNUMBER);
+        if is_text { lua::lua_replace(l, -2) } else { pop(l, 1) }
+    }
     lua::lua_pushboolean(l, c_int::from(status == lua::LUA_OK));
     lua::lua_insert(l, 1);
     end_guarded(l, lua::lua_gettop(l))

@@ -3,7 +3,7 @@
 //! **Invariant:** `Inner` does not move while its state lives: the state's allocator and all C
 //! functions have its address.
 
-use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::alloc::{alloc, dealloc, realloc};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
@@ -13,7 +13,9 @@ use resp::OwnedArgs;
 use super::json::Settings;
 use super::library::Loading;
 use super::run::HOOK_INSTRUCTIONS;
+use super::spare::{Spare, layout};
 use super::stack::{State, pop};
+use super::wanted::try_wanted;
 use super::{random, sandbox};
 use crate::run::Run;
 
@@ -37,83 +39,6 @@ pub struct Memory {
     pub was_short: bool,
     /// Small blocks that have been given back: see [`Spare`].
     pub spare: Spare,
-}
-
-/// Small blocks that a state has given back and will soon want again: a collection frees thousands
-/// of them at once, each of which costs the allocator more than a push and a pop. Blocks of one
-/// class are a list, each begins with the address of the next.
-#[derive(Debug)]
-pub struct Spare {
-    lists: [*mut u8; SPARE_CLASSES],
-    bytes: usize,
-}
-
-/// Blocks are rounded up to whole multiples of this.
-const SPARE_STEP: usize = 16;
-/// The lists hold blocks of up to this many steps.
-const SPARE_CLASSES: usize = 8;
-/// So many bytes are kept of a state, at most.
-const SPARE_BYTES_MAX: usize = 1 << 20;
-
-impl Spare {
-    const NONE: Spare = Spare { lists: [ptr::null_mut(); SPARE_CLASSES], bytes: 0 };
-
-    /// The list of blocks of `len` bytes, if there is one, and how long its blocks are.
-    #[inline]
-    fn class(len: usize) -> Option<(usize, usize)> {
-        let class = len.wrapping_sub(1) / SPARE_STEP;
-        (class < SPARE_CLASSES).then(|| (class, (class + 1) * SPARE_STEP))
-    }
-
-    /// A block for `len` bytes, if one is kept.
-    #[inline]
-    unsafe fn take(&mut self, len: usize) -> *mut u8 {
-        let Some((class, bytes)) = Spare::class(len) else { return ptr::null_mut() };
-        let block = self.lists[class];
-        if !block.is_null() {
-            self.lists[class] = block.cast::<*mut u8>().read();
-            self.bytes -= bytes;
-        }
-        block
-    }
-
-    /// Keeps a block of `len` bytes; false if it is not to be kept.
-    #[inline]
-    unsafe fn keep(&mut self, block: *mut u8, len: usize) -> bool {
-        let Some((class, bytes)) = Spare::class(len) else { return false };
-        if self.bytes + bytes > SPARE_BYTES_MAX {
-            return false;
-        }
-        block.cast::<*mut u8>().write(self.lists[class]);
-        self.lists[class] = block;
-        self.bytes += bytes;
-        true
-    }
-}
-
-impl Drop for Spare {
-    fn drop(&mut self) {
-        for (class, list) in self.lists.iter().enumerate() {
-            let mut block = *list;
-            while !block.is_null() {
-                // SAFETY: a block in the list of this class was taken with its layout, and begins
-                // with the address of the next.
-                unsafe {
-                    let next = block.cast::<*mut u8>().read();
-                    dealloc(block, layout((class + 1) * SPARE_STEP));
-                    block = next;
-                }
-            }
-        }
-    }
-}
-
-/// The layout that a block of `len` bytes is taken with.
-#[inline]
-fn layout(len: usize) -> Layout {
-    let len = Spare::class(len).map_or(len, |(_, bytes)| bytes);
-    // SAFETY: the alignment is a power of two, and Lua's blocks are far smaller than `isize::MAX`.
-    unsafe { Layout::from_size_align_unchecked(len, SPARE_STEP) }
 }
 
 /// Places in the registry of what every run needs.
@@ -164,7 +89,7 @@ pub struct Inner {
     pub json: Settings,
     /// math.random's state.
     pub random: u64,
-    /// Whether [`wanted`] can be believed.
+    /// Whether [`super::wanted`] can be believed.
     pub sees_wanted: bool,
     /// See [`References`].
     pub references: References,
@@ -217,62 +142,6 @@ pub unsafe fn inner_of(l: State) -> *mut Inner {
     let mut inner = ptr::null_mut();
     lua::lua_getallocf(l, &mut inner);
     inner.cast()
-}
-
-/// The beginning of Lua 5.1's `lua_State` (lstate.h).
-#[repr(C)]
-struct StateHead {
-    next: *mut c_void,
-    kind: u8,
-    marked: u8,
-    status: u8,
-    top: *mut c_void,
-    base: *mut c_void,
-    global: *mut c_void,
-    call: *const CallInfo,
-}
-
-/// Lua 5.1's `CallInfo` (lstate.h).
-#[repr(C)]
-struct CallInfo {
-    base: *mut c_void,
-    function: *mut c_void,
-    top: *mut c_void,
-    place: *const u32,
-    wanted: c_int,
-    tail_calls: c_int,
-}
-
-/// How many values the caller of the running C function wants, -1 = all there are. Lua's interface
-/// does not tell, so this looks at where Lua 5.1.5, which is built in, keeps it; [`try_wanted`]
-/// says whether that is so.
-#[inline]
-unsafe fn wanted(l: State) -> c_int {
-    (*(*l.cast::<StateHead>()).call).wanted
-}
-
-/// Whether the caller of the running C function drops what it gives: nothing need be made then.
-#[inline]
-pub unsafe fn wants_nothing(l: State) -> bool {
-    (*inner_of(l)).sees_wanted && wanted(l) == 0
-}
-
-unsafe extern "C-unwind" fn tell_wanted(l: State) -> c_int {
-    let (asked, seen) = (lua::lua_tonumber(l, 1) as c_int, wanted(l));
-    (*inner_of(l)).sees_wanted &= asked == seen;
-    0
-}
-
-/// Calls a C function in ways that differ in what is wanted, and notes whether it saw that.
-unsafe fn try_wanted(l: State) {
-    (*inner_of(l)).sees_wanted = true;
-    for count in [0, 1, -1, 2, 0] {
-        let top = lua::lua_gettop(l);
-        lua::lua_pushcclosure(l, tell_wanted, 0);
-        lua::lua_pushnumber(l, f64::from(count));
-        lua::lua_call(l, 1, count);
-        lua::lua_settop(l, top);
-    }
 }
 
 unsafe extern "C-unwind" fn open(l: State) -> c_int {
@@ -374,6 +243,7 @@ impl Drop for Vm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw::spare::SPARE_BYTES_MAX;
 
     /// Blocks that were given back are used again, up to a limit, and the count of bytes is right.
     #[test]
@@ -399,7 +269,7 @@ mod tests {
                         give(block);
                     }
                     assert_eq!((*inner).memory.used, used);
-                    assert!((*inner).memory.spare.bytes <= SPARE_BYTES_MAX);
+                    assert!((*inner).memory.spare.bytes() <= SPARE_BYTES_MAX);
                 }
             }
         }

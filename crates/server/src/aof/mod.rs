@@ -182,6 +182,9 @@ impl Aof {
         let was_on = self.wants_on.swap(is_on, Ordering::SeqCst);
         if was_on && !is_on {
             self.cancel.store(true, Ordering::SeqCst);
+            if state.wants_rewrite && !state.is_scheduled {
+                tracing::info!("Killing AOF child: a rewrite that was about to start");
+            }
             (state.wants_rewrite, state.is_scheduled) = (false, false);
         }
         if is_on && !was_on && state.phase == Phase::Off {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use keyspace::image::ImageSink;
 use keyspace::raw::shards::ShardSet;
-use persist::aof::files::{Files, FilesError};
+use persist::aof::files::{Files, FilesError, Since};
 use persist::aof::rewrite::{Base, Gatherer, OneWay, Pace, write_image};
 use persist::rdb::snapshot::{Failed, Snapshot};
 use persist::rdb::writer::{Header, Writer};
@@ -145,7 +145,13 @@ fn collect(shared: &Shared) {
 fn rewrite(shared: &Shared) {
     let aof = &shared.aof;
     let mut state = aof.state();
-    let is_first = state.phase != Phase::On && aof.is_on();
+    // Looked at once: turned on from here on, it wants a rewrite of its own.
+    let since = match (aof.is_on(), state.phase) {
+        (false, _) => Since::Nowhere,
+        (true, Phase::On) => Since::Increment,
+        (true, _) => Since::Unnumbered,
+    };
+    let is_first = since == Since::Unnumbered;
     if is_first {
         state.phase = Phase::Waiting;
     }
@@ -159,7 +165,7 @@ fn rewrite(shared: &Shared) {
         Ok(files) => files,
         Err(error) => return finish(shared, started, Err(error)),
     };
-    let result = write(shared, &mut files, is_first);
+    let result = write(shared, &mut files, since);
     if let (Err(_), true) = (&result, is_first) {
         files.drop_temp_increment();
     }
@@ -228,14 +234,14 @@ impl Pace for Patience<'_> {
     }
 }
 
-fn write(shared: &Shared, files: &mut Files, is_first: bool) -> Result<Written, String> {
+fn write(shared: &Shared, files: &mut Files, since: Since) -> Result<Written, String> {
     let aof = &shared.aof;
     let text = |error: FilesError| error.to_string();
     // Without a log the files are rewritten all the same, as in Redis.
-    let target = match (aof.is_on(), is_first) {
-        (false, _) => None,
-        (true, true) => Some(files.begin_temp_increment().map_err(text)?),
-        (true, false) => Some(files.begin_increment().map_err(text)?),
+    let target = match since {
+        Since::Nowhere => None,
+        Since::Unnumbered => Some(files.begin_temp_increment().map_err(text)?),
+        Since::Increment => Some(files.begin_increment().map_err(text)?),
     };
     files.make_folder().map_err(text)?;
     let is_rdb = recovery::uses_rdb(shared);
@@ -267,7 +273,7 @@ fn write(shared: &Shared, files: &mut Files, is_first: bool) -> Result<Written, 
     };
     tracing::info!("Successfully created the temporary AOF base file {}", temp.display());
     let suffix = if is_rdb { "rdb" } else { "aof" };
-    files.finish_rewrite(&temp, suffix, is_first).map_err(text)?;
+    files.finish_rewrite(&temp, suffix, since).map_err(text)?;
     Ok(Written { base_bytes, position })
 }
 

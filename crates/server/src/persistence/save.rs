@@ -75,7 +75,13 @@ fn take_and_note(shared: &Shared) -> Result<(), String> {
             Ok(())
         }
         Err(Failed::Stopped) => Err("it was told to stop".into()),
-        Err(Failed::Busy) => Err("another image of the data is being taken".into()),
+        Err(Failed::Busy) => {
+            // A rewrite was quicker. What was promised in the background comes after it.
+            if saving.in_background.load(Ordering::Acquire) {
+                schedule(shared);
+            }
+            Err("another image of the data is being taken".into())
+        }
         Err(Failed::Write(error)) => {
             saving.last_failed.store(true, Ordering::Relaxed);
             Err(sys::error_text(&error))

@@ -178,6 +178,18 @@ pub fn id_of(record: &[u8]) -> Option<u64> {
     Reader(record.get(1..)?).number()
 }
 
+/// The kind of the transaction in a snapshot, without reading the rest.
+pub fn kind_of(record: &[u8]) -> Option<Kind> {
+    let mut r = Reader(record);
+    (r.byte()? == SNAPSHOT).then_some(())?;
+    // Id and beginning, gid and name.
+    r.number()?;
+    r.number()?;
+    r.bytes()?;
+    r.bytes()?;
+    Kind::of_number(r.byte()?)
+}
+
 /// The transaction in a snapshot.
 pub fn read_snapshot(record: &[u8]) -> Option<Transaction> {
     let mut r = Reader(record);
@@ -396,6 +408,7 @@ mod tests {
         let t = saga();
         assert_eq!(read_snapshot(&snapshot(&t)).unwrap(), t);
         assert_eq!(id_of(&snapshot(&t)), Some(77));
+        assert_eq!(kind_of(&snapshot(&t)), Some(Kind::Saga));
     }
 
     #[test]

@@ -36,7 +36,7 @@ use super::submission;
 use super::topics::Topics;
 use super::transaction::{BRANCHES_MAX, Branch, Transaction};
 use super::verbs::{self, Verb};
-use super::words::{Durability, Hold, Kind, Status, Verdict};
+use super::words::{Durability, Hold, Kind, Op, Status, Verdict};
 
 /// In every id: not to be changed.
 pub(super) const SHARDS_COUNT: usize = 16;
@@ -155,6 +155,12 @@ pub struct Counters {
     pub dead: AtomicU64,
     /// Transactions forgotten by retention.
     pub forgotten: AtomicU64,
+    /// Transactions that have ended, by kind: succeeded and failed.
+    pub ended: [[AtomicU64; 2]; Kind::ALL.len()],
+    /// How long those took, in ms, added up.
+    pub ended_ms: [AtomicU64; Kind::ALL.len()],
+    /// Answers of branches, by kind, operation and verdict.
+    pub answers: [[[AtomicU64; Verdict::ALL.len()]; Op::ALL.len()]; Kind::ALL.len()],
 }
 
 fn count(counter: &AtomicU64) {
@@ -408,6 +414,9 @@ impl Coordinator {
             machine::put_off(&mut live.t, call, moment.now_ms + answer.retry_after_ms);
             return self.go_on(shard, id, false, None, moment);
         }
+        let op = live.t.branches.get(usize::from(call.branch)).map_or(Op::Msg, |b| b.op);
+        let by_op = &self.counters.answers[live.t.kind as usize][op as usize];
+        count(&by_op[answer.verdict as usize]);
         if machine::answer(&mut live.t, &self.settings.rules, moment, call, answer) {
             if answer.verdict == Verdict::Unknown {
                 count(&self.counters.retries);
@@ -467,6 +476,9 @@ impl Coordinator {
         if entry != live.entry {
             if live.t.hold == Hold::Dead {
                 count(&self.counters.dead);
+                if let Some(caller) = self.caller.get() {
+                    caller.finished(&live.t);
+                }
             }
             held(&self.index).update(id, Some(&live.entry), Some(&entry));
             live.entry = entry;
@@ -579,6 +591,12 @@ impl Coordinator {
         self.unfinished.fetch_sub(1, Ordering::Relaxed);
         let is_failed = t.status == Status::Failed;
         count(if is_failed { &self.counters.failed } else { &self.counters.succeeded });
+        count(&self.counters.ended[t.kind as usize][usize::from(is_failed)]);
+        let took_ms = t.finished_ms.saturating_sub(t.created_ms);
+        self.counters.ended_ms[t.kind as usize].fetch_add(took_ms, Ordering::Relaxed);
+        if let Some(caller) = self.caller.get() {
+            caller.finished(t);
+        }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let finished = Finished { id: t.id, at_ms: t.finished_ms, bytes };
         held(&self.index).finish(t.status, finished);
@@ -636,8 +654,13 @@ impl Coordinator {
         };
         let mut found = Vec::new();
         for id in ids {
-            let t = self.shard_of_id(id).slots.get(&id).and_then(whole);
-            found.extend(t.filter(|t| filter.kind.is_none_or(|kind| t.kind == kind)));
+            let is_meant = |slot: &&Slot| match (filter.kind, slot) {
+                (None, _) => true,
+                (kind, Slot::Live(live)) => Some(live.t.kind) == kind,
+                (kind, Slot::Done(bytes)) => codec::kind_of(bytes) == kind,
+            };
+            let shard = self.shard_of_id(id);
+            found.extend(shard.slots.get(&id).filter(is_meant).and_then(whole));
             if found.len() == limit && filter.kind.is_some() {
                 return (found, Some(id));
             }
@@ -702,10 +725,8 @@ impl Coordinator {
         if let Some(t) = codec::read_snapshot(&bytes) {
             shard.by_gid.remove(&t.gid);
             held(&self.index).update(id, Some(&Entry::of(&t)), None);
-            if t.branches.iter().any(|branch| local::is_local(&branch.url))
-                && let Some(caller) = self.caller.get()
-            {
-                caller.forget(&t.gid);
+            if let Some(caller) = self.caller.get() {
+                caller.forget(&t);
             }
         }
         count(&self.counters.forgotten);

@@ -66,8 +66,10 @@ pub trait Caller: Send + Sync {
     /// Makes a call; `done` is called exactly once, from any thread, never before this returns
     /// on the same thread.
     fn call(&self, outgoing: Outgoing, done: Answered);
-    /// A transaction with steps of the server's own is forgotten: so may be its barrier.
-    fn forget(&self, _gid: &str) {}
+    /// A transaction has ended, or is a dead letter. Called under a lock: not to wait.
+    fn finished(&self, _t: &Transaction) {}
+    /// A transaction is forgotten: it may be kept elsewhere, and its barrier may go.
+    fn forget(&self, _t: &Transaction) {}
     /// Something is due at this time, in ms since 1970, earlier than anything before.
     fn wake_at(&self, due_ms: u64);
 }

@@ -158,6 +158,15 @@ pub fn summary(t: &Transaction, rules: &Rules) -> Value {
     Value::Object(object)
 }
 
+/// What those are told who want to know when a transaction ends or is a dead letter.
+pub fn ended(t: &Transaction) -> Value {
+    json!({
+        "gid": &*t.gid, "name": &*t.name, "kind": t.kind.word(), "status": t.status.word(),
+        "hold": t.hold.word(), "reason": &*t.rollback_reason, "created": time(t.created_ms),
+        "finished": time(t.finished_ms),
+    })
+}
+
 /// A transaction for those who ask what happened: branches and attempts.
 pub fn detail(t: &Transaction, rules: &Rules) -> Value {
     let mut object = summary(t, rules);

@@ -209,8 +209,8 @@ pub struct Statement {
 // SAFETY: as for `Shared`.
 unsafe impl Send for Statement {}
 
-/// A statement that runs: at its end it is reset and lets go of what was bound by reference. Numbers
-/// stay bound until the next run.
+/// A statement that runs: at its end it is reset and lets go of what was bound by reference.
+/// Numbers stay bound until the next run.
 struct Run<'s>(&'s mut Statement);
 
 impl Drop for Run<'_> {

@@ -1,0 +1,268 @@
+//! Queries and single rows.
+//!
+//! **Invariant:** a hit reads no SQL, writes no JSON and compresses nothing: bytes and headers lie
+//! ready.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde_json::json;
+use services::tables::ask::{Answer, Ask, Control, Fault, Filled, Served};
+use services::tables::page::{Coding, Page};
+use services::tables::query::{BadQuery, Query, Shape, Target, id_of};
+use services::tables::service::{Fetch, Look};
+use tokio::sync::oneshot;
+
+use super::headers::{self, Story};
+use super::{Caller, Tables, faulty, nothing, refuse};
+
+/// Addresses that are remembered at most; then all are forgotten.
+const KNOWN_MAX: usize = 20_000;
+/// Longer ones are not remembered, in bytes.
+const ADDRESS_BYTES_MAX: usize = 2048;
+
+/// What was wrong with an address.
+pub(super) fn bad_query(bad: &BadQuery) -> Box<Response> {
+    let BadQuery { parameter, at, why } = bad;
+    let place = at.map(|at| format!(" at position {at}")).unwrap_or_default();
+    let detail = format!("{parameter}{place}: {why}");
+    let detail = if parameter == "$top" && why.starts_with("You") { why.clone() } else { detail };
+    let more = [("parameter", json!(parameter)), ("position", json!(at))];
+    refuse(StatusCode::BAD_REQUEST, &detail, &more)
+}
+
+/// `no-cache, max-age=0` and the like.
+fn control(headers: &HeaderMap) -> Control {
+    let mut control = Control::default();
+    if let Some(version) = headers.get("if-version-at-least") {
+        control.at_least = version.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    }
+    for value in headers.get_all(header::CACHE_CONTROL) {
+        for directive in value.to_str().unwrap_or("").split(',') {
+            let (name, value) = directive.trim().split_once('=').unwrap_or((directive.trim(), ""));
+            let seconds = value.trim_matches('"').parse::<u64>().ok();
+            let ms = seconds.map(|seconds| seconds.saturating_mul(1000));
+            match name.to_ascii_lowercase().as_str() {
+                "no-cache" => control.no_cache = true,
+                "no-store" => control.no_store = true,
+                "only-if-cached" => control.only_if_cached = true,
+                "max-age" => control.max_age_ms = ms,
+                "min-fresh" => control.min_fresh_ms = ms.unwrap_or(0),
+                "max-stale" => control.max_stale_ms = Some(ms.unwrap_or(u64::MAX)),
+                _ => {}
+            }
+        }
+    }
+    control
+}
+
+/// Which coding a client takes that there is; the smallest it likes best.
+fn coding(headers: &HeaderMap, page: &Page) -> Coding {
+    let mut best = (Coding::Plain, 0);
+    for value in headers.get_all(header::ACCEPT_ENCODING) {
+        for offer in value.to_str().unwrap_or("").split(',') {
+            let (name, more) = offer.trim().split_once(';').unwrap_or((offer.trim(), ""));
+            let weight = more.trim().strip_prefix("q=").map_or(1.0, |q| q.parse().unwrap_or(0.0));
+            let coding = match name.trim() {
+                "gzip" | "x-gzip" => Coding::Gzip,
+                "br" => Coding::Br,
+                "zstd" => Coding::Zstd,
+                "*" => Coding::Gzip,
+                _ => continue,
+            };
+            let rank = (weight * 1000.0) as i32 * 10 + coding as i32;
+            if weight > 0.0 && rank > best.1 && !page.bodies[coding as usize].is_empty() {
+                best = (coding, rank);
+            }
+        }
+    }
+    best.0
+}
+
+impl Tables {
+    /// The question of an address; those that came before are remembered.
+    fn ask(
+        &self,
+        parts: &Parts,
+        served: &Arc<Served>,
+        id: Option<String>,
+        caller: &Caller,
+    ) -> Result<Arc<Ask>, Box<Response>> {
+        let address = parts.uri.path_and_query().map_or("", |both| both.as_str());
+        let shape = if caller.shape == Shape::Zumo2 { "2 " } else { "3 " };
+        let owner = served.table.owner.and(caller.user.as_deref()).unwrap_or("");
+        let memo = [address, shape, owner].concat();
+        let lock = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(ask) = lock().get(memo.as_str()) {
+            return Ok(Arc::clone(ask));
+        }
+        let target = self.target(parts, served, id, caller)?;
+        let ask = Arc::new(Ask::new(served, target, caller.shape, caller.user.as_ref()));
+        if memo.len() <= ADDRESS_BYTES_MAX {
+            let mut known = lock();
+            if known.len() >= KNOWN_MAX {
+                known.clear();
+            }
+            known.insert(memo.into(), Arc::clone(&ask));
+        }
+        Ok(ask)
+    }
+
+    fn target(
+        &self,
+        parts: &Parts,
+        served: &Served,
+        id: Option<String>,
+        caller: &Caller,
+    ) -> Result<Target, Box<Response>> {
+        let text = parts.uri.query().unwrap_or("");
+        let query = Query::read(text, &served.table, caller.shape);
+        let query = query.map_err(|bad| bad_query(&bad))?;
+        let Some(id) = id else { return Ok(Target::List(Box::new(query))) };
+        let id = id_of(&served.table, &id).ok_or_else(|| nothing("The item does not exist"))?;
+        Ok(Target::One { id, includes_deleted: query.includes_deleted })
+    }
+
+    /// GET of a table or a row.
+    pub(super) async fn read(
+        &self,
+        parts: &Parts,
+        served: &Arc<Served>,
+        id: Option<String>,
+        caller: &Caller,
+    ) -> Result<Response, Box<Response>> {
+        let begun = Instant::now();
+        let ask = self.ask(parts, served, id, caller)?;
+        let control = control(&parts.headers);
+        let (answer, waited) = match self.service.look(&ask, &control) {
+            Look::Answer(answer) => (answer, None),
+            Look::Fault(fault) => {
+                let mut response = faulty(&fault);
+                headers::refused(response.headers_mut());
+                return Err(response);
+            }
+            Look::Fetch(fetch) => {
+                let asked = Instant::now();
+                let answer = self.fetched(&ask, fetch).await?;
+                (answer, Some(asked.elapsed()))
+            }
+        };
+        let story = Story { ask: &ask, answer: &answer, spent: begun.elapsed(), waited };
+        Ok(respond(parts, &story))
+    }
+
+    async fn fetched(&self, ask: &Arc<Ask>, fetch: Fetch) -> Result<Answer, Box<Response>> {
+        let (sender, receiver) = oneshot::channel();
+        let done = Box::new(move |filled: Result<Filled, Fault>| {
+            // If nobody waits any more, the client has gone or has been answered.
+            let _ = sender.send(filled);
+        });
+        let is_shared = self.service.fetch(ask, &fetch, done);
+        let limit = Duration::from_millis(self.service.wait_ms());
+        let late = Fault::Busy("the database takes too long");
+        let filled = match tokio::time::timeout(limit, receiver).await {
+            Ok(Ok(filled)) => filled,
+            Ok(Err(_)) => Err(Fault::Busy("the server is about to end")),
+            Err(_) => Err(late),
+        };
+        match filled {
+            Ok(filled) => Ok(self.service.answer(&fetch, filled, is_shared)),
+            Err(fault) => self.service.rescue(ask, &fetch).ok_or_else(|| faulty(&fault)),
+        }
+    }
+}
+
+/// The tag without the coding that was added to it.
+pub(super) fn bare_tag(tag: &str) -> &str {
+    let tag = tag.trim();
+    tag.strip_prefix("W/").unwrap_or(tag)
+}
+
+/// Whether a list of tags names this one, in any coding.
+fn names(list: &HeaderValue, etag: &str) -> bool {
+    let Ok(list) = list.to_str() else { return false };
+    let inner = etag.trim_end_matches('"');
+    list.split(',').any(|tag| {
+        let tag = bare_tag(tag);
+        let rest = tag.strip_prefix(inner);
+        tag == "*" || matches!(rest, Some("\"" | "-gzip\"" | "-br\"" | "-zstd\""))
+    })
+}
+
+fn respond(parts: &Parts, story: &Story<'_>) -> Response {
+    let page = &story.answer.page;
+    let coding = coding(&parts.headers, page);
+    let is_tagged = !page.etag.is_empty();
+    let is_known = |name| parts.headers.get(name).map(|list| names(list, &page.etag));
+    let mut response = Response::new(Body::empty());
+    let mut has_body = true;
+    let mut status = StatusCode::from_u16(page.status).unwrap_or(StatusCode::OK);
+    if is_tagged && is_known(header::IF_MATCH) == Some(false) {
+        status = StatusCode::PRECONDITION_FAILED;
+    } else if is_tagged && is_known(header::IF_NONE_MATCH) == Some(true) {
+        status = StatusCode::NOT_MODIFIED;
+        has_body = false;
+    }
+    *response.status_mut() = status;
+    headers::fill(response.headers_mut(), parts, story, coding);
+    if has_body {
+        *response.body_mut() = Body::from(page.bodies[coding as usize].clone());
+    } else {
+        response.headers_mut().remove(header::CONTENT_TYPE);
+        response.headers_mut().remove(header::CONTENT_ENCODING);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_found_in_lists() {
+        let etag = "\"abc\"";
+        for (list, is) in [
+            ("\"abc\"", true),
+            ("W/\"x\", W/\"abc\"", true),
+            ("\"abc-gzip\"", true),
+            ("*", true),
+            ("\"abcd\"", false),
+            ("abc", false),
+            ("", false),
+        ] {
+            assert_eq!(names(&HeaderValue::from_static(list), etag), is, "{list}");
+        }
+    }
+
+    #[test]
+    fn the_best_coding_is_taken() {
+        let mut page = Page::default();
+        page.bodies = ["plain", "gzip", "br", ""].map(|text| text.as_bytes().into());
+        let best = |accept| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(accept));
+            coding(&headers, &page)
+        };
+        assert_eq!(best("gzip, deflate, br, zstd"), Coding::Br);
+        assert_eq!(best("gzip, br;q=0.5"), Coding::Gzip);
+        assert_eq!(best("gzip;q=0, br;q=0"), Coding::Plain);
+        assert_eq!(best("zstd"), Coding::Plain);
+        assert_eq!(best("identity"), Coding::Plain);
+        assert_eq!(best(""), Coding::Plain);
+    }
+
+    #[test]
+    fn directives_are_read() {
+        let mut headers = HeaderMap::new();
+        let text = "No-Cache, max-age=5, min-fresh=\"2\", max-stale, only-if-cached, x=1";
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(text));
+        let read = control(&headers);
+        assert!(read.no_cache && read.only_if_cached && !read.no_store);
+        assert_eq!((read.max_age_ms, read.min_fresh_ms), (Some(5000), 2000));
+        assert_eq!(read.max_stale_ms, Some(u64::MAX));
+    }
+}
