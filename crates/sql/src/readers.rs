@@ -11,7 +11,7 @@
 //! **Invariant:** a read sees all that was committed before it arrived, indexes of hashes included:
 //! its picture was made later, or nothing was committed since.
 //! **Bound:** [`threads_max`] threads a database; no picture is made of a database larger than
-//! [`PICTURE_BYTES_MAX`], and none is kept longer than [`IDLE`].
+//! [`PICTURE_BYTES_MAX`], and none is kept longer than `IDLE`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
