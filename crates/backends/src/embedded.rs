@@ -151,14 +151,16 @@ impl<E: Engine> Store for Embedded<E> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod testing {
     use std::sync::Mutex;
 
     use commands::testing::Client;
 
-    use super::*;
+    use super::Engine;
 
-    struct Keys(Mutex<Client>);
+    /// A keyspace of a test's own.
+    #[derive(Default)]
+    pub(crate) struct Keys(pub(crate) Mutex<Client>);
 
     impl Engine for Keys {
         fn run(&self, words: &[&[u8]], now_ms: i64, read: &mut dyn FnMut(&[u8])) {
@@ -167,10 +169,16 @@ mod tests {
             read(&client.reply(words));
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::Keys;
+    use super::*;
 
     #[test]
     fn counters_are_keys() {
-        let store = Embedded(Keys(Mutex::new(Client::new())));
+        let store = Embedded(Keys::default());
         let now = 1_700_000_000_000;
         assert_eq!(store.charge("c", 1, 9, now), Ok(Charge::Missing));
         store.put("c", 7, now + 1000, now).expect("a key");
@@ -185,7 +193,7 @@ mod tests {
 
     #[test]
     fn throttles_and_texts_are_keys() {
-        let store = Embedded(Keys(Mutex::new(Client::new())));
+        let store = Embedded(Keys::default());
         let now = 1_700_000_000_000;
         let throttle = Throttle { burst_max: 0, count: 1, period_ms: 2000 };
         let ask = || store.throttle("t", throttle, 1, now).expect("a verdict");

@@ -93,25 +93,12 @@ impl<E: Engine> Shelf for Embedded<E> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
-    use commands::testing::Client;
-
     use super::*;
-
-    struct Keys(Mutex<Client>);
-
-    impl Engine for Keys {
-        fn run(&self, words: &[&[u8]], now_ms: i64, read: &mut dyn FnMut(&[u8])) {
-            let mut client = self.0.lock().expect("no test panics in here");
-            client.now_ms = now_ms;
-            read(&client.reply(words));
-        }
-    }
+    use crate::embedded::testing::Keys;
 
     #[test]
     fn answers_are_keys() {
-        let shelf = Embedded(Keys(Mutex::new(Client::new())));
+        let shelf = Embedded(Keys::default());
         let now = 1_700_000_000_000;
         assert_eq!(shelf.get("cache:t:a", now), Ok(None));
         assert_eq!(shelf.begins("cache:t:a", b"one", now), Ok(false));

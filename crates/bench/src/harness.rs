@@ -81,6 +81,17 @@ pub struct Metric {
     pub place: Place,
 }
 
+/// A metric, for tables of them.
+pub const fn metric(
+    key: &'static str,
+    label: &'static str,
+    unit: Unit,
+    better: Better,
+    place: Place,
+) -> Metric {
+    Metric { key, label, unit, better, place }
+}
+
 /// One thing that is measured for all arms, such as a command or a pipeline depth.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::client::{Client, Error};
-use crate::harness::{Better, Metric, Place, Sample, Unit};
+use crate::harness::{Better, Metric, Place, Sample, Unit, metric};
 use crate::load::{self, Outcome, Pace, Plan};
 use crate::options::{Common, LoadOptions};
 use crate::target::{Target, TargetKind};
@@ -30,16 +30,6 @@ pub const METRICS: &[Metric] = &[
     metric("unsent", "unsent", Unit::Count, Better::Lower, Place::File),
     metric("empty", "empty replies", Unit::Count, Better::Neither, Place::File),
 ];
-
-const fn metric(
-    key: &'static str,
-    label: &'static str,
-    unit: Unit,
-    better: Better,
-    place: Place,
-) -> Metric {
-    Metric { key, label, unit, better, place }
-}
 
 /// From this share of its threads' time on, the generator is taken to be the wall.
 const GENERATOR_IS_WALL_PERCENT: f64 = 95.0;

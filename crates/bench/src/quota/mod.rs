@@ -26,7 +26,9 @@ use hdrhistogram::Histogram;
 
 use crate::client::{Client, Protocol};
 use crate::environment::{Environment, Server};
-use crate::harness::{self, Better, Cell, Chart, Experiment, Metric, Place, Sample, Turn, Unit};
+use crate::harness::{
+    self, Better, Cell, Chart, Experiment, Metric, Place, Sample, Turn, Unit, metric,
+};
 use crate::measured::PREPARE_TIMEOUT;
 use crate::options::{Common, usage_error};
 use crate::process::CpuSource;
@@ -86,16 +88,6 @@ const METRICS: &[Metric] = &[
     metric("p95_us", "p95", Unit::Microseconds, Better::Lower, Place::File),
     metric("sql_cpu_us", "SQL CPU/record", Unit::Microseconds, Better::Lower, Place::File),
 ];
-
-const fn metric(
-    key: &'static str,
-    label: &'static str,
-    unit: Unit,
-    better: Better,
-    place: Place,
-) -> Metric {
-    Metric { key, label, unit, better, place }
-}
 
 /// Runs the experiment.
 pub fn run(mut args: QuotaArgs) -> ExitCode {

@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use crate::client::{Client, Protocol};
 use crate::environment::Environment;
-use crate::harness::{self, Better, Cell, Chart, Experiment, Metric, Place, Sample, Turn, Unit};
+use crate::harness::{
+    self, Better, Cell, Chart, Experiment, Metric, Place, Sample, Turn, Unit, metric,
+};
 use crate::load::{self, Limit, Pace, Plan};
 use crate::measured::{self, PREPARE_TIMEOUT};
 use crate::options::{Common, Cores, usage_error};
@@ -68,16 +70,6 @@ const METRICS: &[Metric] = &[
     metric("p999_us", "p99.9", Unit::Microseconds, Better::Lower, Place::File),
     metric("max_us", "max", Unit::Microseconds, Better::Lower, Place::File),
 ];
-
-const fn metric(
-    key: &'static str,
-    label: &'static str,
-    unit: Unit,
-    better: Better,
-    place: Place,
-) -> Metric {
-    Metric { key, label, unit, better, place }
-}
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
