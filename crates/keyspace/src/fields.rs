@@ -71,7 +71,8 @@ impl Keys<'_> {
 
     #[cold]
     fn expire_fields_due(&mut self) {
-        for shard in self.held.indices() {
+        let held = self.held.set();
+        for shard in held.iter() {
             if self.held.shard(shard).fields_due.next_ms() <= self.due_ms {
                 self.expire_fields(shard);
             }

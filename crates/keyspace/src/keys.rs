@@ -735,5 +735,4 @@ pub(crate) fn rebuild_due(data: &mut ShardData) {
         }
     }
     data.due.rebuild(items);
-    crate::fields::rebuild_fields_due(data);
 }

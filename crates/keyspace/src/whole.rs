@@ -4,6 +4,7 @@
 //! exchanging need all of them.
 
 use crate::effects::{Freeing, Garbage};
+use crate::fields::rebuild_fields_due;
 use crate::hasher::hash;
 use crate::keys::{Keys, raise, rebuild_due};
 use crate::keyspace::{Keyspace, table_hash};
@@ -103,9 +104,7 @@ impl Keys<'_> {
             if let Some(table) = table {
                 self.effects.free(Garbage::Table(table), freeing);
             }
-            rebuild_due(data);
-            self.space.set_next_due_ms(shard, data.due.next_ms());
-            self.space.set_next_fields_due_ms(shard, data.fields_due.next_ms());
+            self.find_due_anew(shard);
         }
         self.tally.keys(db, -(self.space.key_count(db) as i64));
         let (volatile, seconds) = (self.space.volatile_count(db), self.space.expire_seconds(db));
@@ -126,9 +125,7 @@ impl Keys<'_> {
             if let Some(image) = &mut data.image {
                 image.swap(one, other);
             }
-            rebuild_due(data);
-            self.space.set_next_due_ms(shard, data.due.next_ms());
-            self.space.set_next_fields_due_ms(shard, data.fields_due.next_ms());
+            self.find_due_anew(shard);
             for db in [one, other] {
                 self.db = db;
                 self.signal_all(shard, [one, other]);
@@ -144,6 +141,15 @@ impl Keys<'_> {
         self.tally.volatile(one, volatile, seconds);
         self.tally.volatile(other, -volatile, -seconds);
         self.db = was;
+    }
+
+    /// Makes a shard's heaps anew from what it holds.
+    fn find_due_anew(&mut self, shard: usize) {
+        let data = self.held.shard_mut(shard);
+        rebuild_due(data);
+        rebuild_fields_due(data);
+        self.space.set_next_due_ms(shard, data.due.next_ms());
+        self.space.set_next_fields_due_ms(shard, data.fields_due.next_ms());
     }
 
     /// Breaks every WATCH on keys of the current database in a shard that are in one of

@@ -330,6 +330,11 @@ impl Hash {
 }
 
 impl Fields {
+    /// Number of fields.
+    pub fn count(&self) -> usize {
+        self.table.len()
+    }
+
     /// Every field with its value and when it expires.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], Option<i64>)> {
         self.table.iter().map(|field| {

@@ -26,7 +26,7 @@ const DAMAGED: &str = "Hash listpack integrity check failed";
 pub fn encode(fields: &Fields, encoder: &mut Encoder, out: &mut Vec<u8>) {
     let first = fields.iter().filter_map(|(_, _, at)| at).min().unwrap_or(0);
     out.extend_from_slice(&first.to_le_bytes());
-    length(fields.iter().count() as u64, out);
+    length(fields.count() as u64, out);
     for (name, value, at) in fields.iter() {
         length(at.map_or(0, |at| at.abs_diff(first) + 1), out);
         encoder.string(name, out);
