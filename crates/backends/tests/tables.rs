@@ -426,6 +426,23 @@ fn rows_are_kept_apart_by_their_owners() {
     assert_eq!(bench.shelf.names().len(), 3);
 }
 
+#[test]
+fn comparing_hits_with_the_database_never_takes_the_room_of_a_question() {
+    let bench = Bench::new("samples");
+    change(&bench.tables, "todo", Verb::Insert, "a", 1);
+    let kept = bench.ask("todo", "");
+    get(&bench.tables, &kept).expect("an answer");
+    bench.trouble.delay_ms.store(20, Ordering::Release);
+    // One in three is compared, and far more than the queue holds come while four are under way.
+    for _ in 0..20_000 {
+        assert_eq!(get(&bench.tables, &kept).expect("an answer").from, From::Hit);
+    }
+    let new = bench.ask("todo", "$top=1");
+    assert_eq!(why(&get(&bench.tables, &new).expect("room for it")), Some(Forward::UriMiss));
+    assert!(bench.reads() < 2000, "{} reads", bench.reads());
+    assert_eq!(bench.tables.stats.overloaded.get(), 0);
+}
+
 /// Writers raise the ranks of some rows; readers, by id and by list, must never see a rank below
 /// one that was acknowledged before they asked, through expiries, renewals and purges.
 #[test]

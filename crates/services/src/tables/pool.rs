@@ -100,8 +100,18 @@ impl Pool {
 
     /// Queues work; gives it back if too much waits.
     pub fn push(&self, work: Work) -> Result<(), Work> {
+        self.push_below(self.limit, work)
+    }
+
+    /// Queues work that nobody waits for; drops it if anything else waits, so that it never takes
+    /// the room of what somebody asked for.
+    pub fn push_spare(&self, work: Work) {
+        let _ = self.push_below(1, work);
+    }
+
+    fn push_below(&self, limit: usize, work: Work) -> Result<(), Work> {
         let mut queue = self.shared.queue();
-        if queue.waiting.len() >= self.limit || queue.is_closed {
+        if queue.waiting.len() >= limit || queue.is_closed {
             return Err(work);
         }
         queue.waiting.push_back(work);

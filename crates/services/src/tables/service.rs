@@ -567,8 +567,7 @@ impl Tables {
     fn sample(&self, ask: &Arc<Ask>, page: &Arc<Page>) {
         let Some(this) = self.this.upgrade() else { return };
         let (ask, page) = (Arc::clone(ask), Arc::clone(page));
-        // With too much to do there is no room for it.
-        let _ = self.readers.push(Box::new(move |database| {
+        self.readers.push_spare(Box::new(move |database| {
             let Ok(database) = database else { return Health::Good };
             let read = fill::read(&ask, database, &*this.parts.clock, 0);
             let health = Health::after(&read);
