@@ -39,7 +39,7 @@ use crate::target::Target;
 
 use arms::{Arm, BATCH_RECORDS};
 use ledger::Ledger;
-use sending::{Course, send};
+use sending::{Course, Sent, send};
 
 /// Measure a quota counter in SQL, in Redis and in Forebay, over the same database.
 #[derive(clap::Args, Clone, Debug)]
@@ -138,7 +138,7 @@ fn prepare(args: &QuotaArgs) -> Result<(Quota, Environment), String> {
         threads: None,
     });
     let records = args.records.unwrap_or(if args.common.quick { 1000 } else { 5000 });
-    if arms.contains(&Arm::Batch) && records % BATCH_RECORDS != 0 {
+    if arms.contains(&Arm::Batch) && !records.is_multiple_of(BATCH_RECORDS) {
         return Err(format!("{} needs --records by {BATCH_RECORDS}", Arm::Batch.name()));
     }
     let args = args.clone();
@@ -176,6 +176,24 @@ struct Quota {
 fn cpu_ns(sources: &[Option<CpuSource>]) -> Option<u64> {
     let known: Vec<u64> = sources.iter().flatten().filter_map(|source| source.cpu_ns()).collect();
     if known.is_empty() { None } else { Some(known.iter().sum()) }
+}
+
+/// What the clients saw of a run of so many records.
+fn sample_of(run: &Sent, records: f64) -> Sample {
+    let mut sample = Sample::default();
+    let mut note = |key, value: f64| {
+        sample.values.insert(key, value);
+    };
+    note("whole_us", run.whole.as_secs_f64() * 1e6);
+    note("stored_us", run.stored_ns as f64 / 1e3);
+    note("records_per_s", records / run.whole.as_secs_f64());
+    if let Some(cpu_ns) = run.client_cpu_ns {
+        note("client_cpu_us", cpu_ns as f64 / 1e3 / records);
+    }
+    for (key, percentile) in [("p50_us", 50.0), ("p95_us", 95.0), ("p99_us", 99.0)] {
+        note(key, run.latencies.value_at_percentile(percentile) as f64 / 1e3);
+    }
+    sample
 }
 
 impl Experiment for Quota {
@@ -285,32 +303,22 @@ impl Experiment for Quota {
             connect: &connect,
         };
         let mut scene = stage.set(self.records)?;
+        let clients = scene.clients()?;
         let servers = [self.ledger.pid.map(CpuSource::Process), scene.cpu()];
         let commits = self.ledger.commits()?;
         let (cpu, sql_cpu) = (cpu_ns(&servers), cpu_ns(&servers[..1]));
         let records = self.records;
         let course = Course { load, records, cores, seed: self.args.common.seed };
-        let each = arm.records_each();
-        let mut run = send(scene.clients()?, &course, each, live)?;
+        let mut run = send(clients, &course, arm.records_each(), live)?;
         let sent = Instant::now();
         let ledger = &mut self.ledger;
         scene.settle(ledger, records)?;
         run.whole += sent.elapsed();
-        live(u64::from(records));
         let each = f64::from(records);
-        let mut sample = Sample::default();
+        let mut sample = sample_of(&run, each);
         let mut note = |key, value: f64| {
             sample.values.insert(key, value);
         };
-        note("whole_us", run.whole.as_secs_f64() * 1e6);
-        note("stored_us", run.stored_ns as f64 / 1e3);
-        note("records_per_s", each / run.whole.as_secs_f64());
-        if let Some(cpu_ns) = run.client_cpu_ns {
-            note("client_cpu_us", cpu_ns as f64 / 1e3 / each);
-        }
-        for (key, percentile) in [("p50_us", 50.0), ("p95_us", 95.0), ("p99_us", 99.0)] {
-            note(key, run.latencies.value_at_percentile(percentile) as f64 / 1e3);
-        }
         if let (Some(before), Some(after)) = (commits, ledger.commits()?) {
             note("commits", (after - before) as f64 / each);
         }
