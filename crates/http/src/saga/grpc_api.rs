@@ -163,8 +163,11 @@ fn steps(text: &str) -> Result<Option<Vec<Step<'_>>>, (Code, String)> {
     serde_json::from_str(text).map_err(|error| (Code::Internal, format!("steps: {error}")))
 }
 
+/// What a branch is registered with: the fields and the payload.
+type Registered<'a> = (BTreeMap<String, String>, Option<&'a [u8]>);
+
 /// Reads a `DtmBranchRequest`: the fields as the HTTP API has them, and the payload.
-fn branch(message: &[u8]) -> Result<(BTreeMap<String, String>, Option<&[u8]>), Malformed> {
+fn branch(message: &[u8]) -> Result<Registered<'_>, Malformed> {
     let mut fields = BTreeMap::new();
     let mut payload = &b""[..];
     let mut named = BTreeMap::new();

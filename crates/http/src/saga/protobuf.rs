@@ -221,7 +221,9 @@ mod tests {
 
         #[test]
         fn what_is_written_is_read(
-            fields in proptest::collection::vec((1u64..1 << 29, any::<u64>(), any::<Vec<u8>>()), 0..9)
+            fields in proptest::collection::vec(
+                (1u64..1 << 29, any::<u64>(), any::<Vec<u8>>()), 0..9
+            )
         ) {
             let mut message = Message::default();
             let mut wanted = Vec::new();
