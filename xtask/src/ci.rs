@@ -14,7 +14,7 @@ const STEPS: &[(&str, &[&str], &str)] = &[
         &["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"],
         "",
     ),
-    ("tests", &["test", "--quiet", "--workspace"], ""),
+    ("tests", &["test", "--quiet", "--workspace", "--no-fail-fast"], ""),
     ("documentation", &["doc", "--quiet", "--workspace", "--no-deps"], "--deny warnings"),
 ];
 
