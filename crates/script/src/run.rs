@@ -149,6 +149,10 @@ impl<'r, 'c> Run<'r, 'c> {
         self.out.clear();
         self.out.set_resp3(self.resp3);
         self.cx.run_in_script(entry, args, &mut self.out);
+        if self.cx.must_run_again() {
+            self.abort = Some(Abort::Again);
+            return Called::Aborted;
+        }
         Called::Replied
     }
 
