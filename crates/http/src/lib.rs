@@ -165,6 +165,7 @@ impl axum::serve::Listener for Handed {
 async fn serve(handed: Handed, doors: Arc<routes::Doors>, mut stopped: watch::Receiver<bool>) {
     if let Some(saga) = &doors.saga {
         saga.attach();
+        saga.serve_grpc(&doors, &stopped);
     }
     let mut ended = stopped.clone();
     let serving = axum::serve(handed, routes::routes(doors)).with_graceful_shutdown(async move {
