@@ -5,6 +5,8 @@ go 1.22
 require (
 	github.com/dtm-labs/dtm v1.19.0
 	github.com/go-resty/resty/v2 v2.7.0
+	google.golang.org/grpc v1.56.3
+	google.golang.org/protobuf v1.34.1
 )
 
 require (
@@ -33,6 +35,4 @@ require (
 	golang.org/x/sys v0.17.0 // indirect
 	golang.org/x/text v0.14.0 // indirect
 	google.golang.org/genproto v0.0.0-20230410155749-daa745c078e1 // indirect
-	google.golang.org/grpc v1.56.3 // indirect
-	google.golang.org/protobuf v1.34.1 // indirect
 )

@@ -1,6 +1,8 @@
 // Drives the coordinator by dtm's own Go client: every mode, every outcome, over real HTTP.
 //
-//	DTM_URL=http://127.0.0.1:9680 go run .
+//	DTM_URL=http://127.0.0.1:9680 DTM_GRPC=127.0.0.1:9681 go run .
+//
+// Without DTM_GRPC, gRPC is left out; see grpc.go.
 //
 // Participants live in this program. They keep books as dtm's barrier does: what comes twice is
 // done once, and a compensation before its action bars it. Each test prints one line; the last
@@ -539,8 +541,26 @@ func main() {
 		}
 	}
 	sort.Strings(names)
+	if dtmGrpc = os.Getenv("DTM_GRPC"); dtmGrpc != "" {
+		later := []string{}
+		for name, test := range grpcTests {
+			tests[name] = test
+			if len(os.Args) < 2 || strings.Contains(name, os.Args[1]) {
+				later = append(later, name)
+			}
+		}
+		sort.Strings(later)
+		names = append(names, later...)
+	}
 	failed := 0
 	for _, name := range names {
+		// dtm's client knows one protocol for workflows at a time.
+		if strings.HasPrefix(name, "grpc: ") && busiGrpc == "" {
+			if err := startGrpc(); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+		}
 		if err := tests[name](); err != nil {
 			failed++
 			fmt.Printf("FAIL %s\n     %v\n", name, err)

@@ -287,7 +287,7 @@ def test_an_endpoint_that_is_gone_is_disabled(server):
 
 @pytest.mark.parametrize("url", [
     "http://10.0.0.1/", "http://169.254.169.254/", "http://[::1]/", "http://192.168.0.1:99/x",
-    "https://example.org/", "ftp://example.org/", "nonsense", "", "/path",
+    "ftp://example.org/", "nonsense", "", "/path",
 ])
 def test_webhooks_that_are_refused(server, url):
     org = Org(server)

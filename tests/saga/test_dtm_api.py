@@ -31,8 +31,8 @@ def test_metrics_under_dtms_names(api, busi, saga, gid):
         text = api.ask("GET", "/api/metrics")[1]
         found = [row for row in text.splitlines() if row.startswith(line)]
         return float(found[0].split()[-1]) if found else 0
-    lines = ['dtm_transaction_process_total{model="saga",status="succeed"}',
-             'dtm_branch_process_total{model="saga",branchtype="action",status="success"}',
+    lines = ['dtm_transaction_process_total{model="saga",status="ok"}',
+             'dtm_branch_process_total{model="saga",branchtype="action",status="ok"}',
              'dtm_transaction_handled_duration_count{model="saga"}']
     before = [count(line) for line in lines]
     assert api.dtm("submit", saga) == SUCCESS

@@ -140,6 +140,8 @@ pub enum Chart {
     Lines(&'static str),
     /// Latency by percentile, a small chart for each cell.
     Percentiles,
+    /// Each run of a metric side by side, a small chart for each cell, a line for each arm.
+    Runs(&'static str),
     /// Every measurement in the order in which they ran, relative to its arm's median.
     Drift(&'static str),
     /// The things that each cell is made of, by number: mean with a ribbon of one standard

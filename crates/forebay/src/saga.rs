@@ -1,15 +1,17 @@
 //! Sets up the coordinator of sagas: its log, its calls over HTTP, its options.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use forebay_http::saga::{Calls, Clock, Guard, HttpCaller, Limits, Saga};
+use forebay_http::saga::{Calls, Clock, Guard, HttpCaller, Limits, Saga, Served, Trust};
 use persist::disk::RealDisk;
 use persist::journal::{Journal, Log};
 use server::admin::info::VERSION;
 use server::options::{Options, index_of};
 use server::shared::Shared;
+use server::sys;
 use services::saga::coordinator::{Coordinator, Settings};
 use services::saga::policy::Rules;
 use services::saga::words::Durability;
@@ -73,8 +75,13 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
         failures_max: options.number(const { index_of("saga-target-failures-max") }) as u32,
     };
     let webhook = options.text(const { index_of("saga-webhook") });
+    let trust = match options.text(const { index_of("saga-ca-cert-file") }) {
+        file if file.is_empty() => Trust::of_system(),
+        file => Trust::of_file(&file).map_err(|error| format!("saga-ca-cert-file: {error}"))?,
+    };
     let steps = saga_steps::start(shared, seed)?;
-    let caller = Arc::new(HttpCaller::new(Arc::clone(&clock), guard, limits, webhook, steps));
+    let caller = HttpCaller::new(Arc::clone(&clock), guard, trust, limits, webhook, steps);
+    let caller = Arc::new(caller);
     let calls = Arc::new(Calls(Arc::clone(&caller)));
     coordinator.start(Arc::clone(&log), calls, clock.moment());
     saga_commands::set(Arc::clone(&coordinator), Arc::clone(&clock));
@@ -83,15 +90,39 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
     Ok(Some(Running { coordinator, caller, clock, log }))
 }
 
+/// Listens for gRPC; the server goes on without it.
+fn grpc(bind: &str, port: u16) -> Option<TcpListener> {
+    let listener = TcpListener::bind((bind, port)).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    match listener {
+        Ok(listener) => {
+            tracing::info!("listening on {bind}:{port} (gRPC)");
+            Some(listener)
+        }
+        Err(error) => {
+            let why = sys::error_text(&error);
+            tracing::warn!("no gRPC on {bind}:{port}: {why}; --saga-grpc-port chooses another");
+            None
+        }
+    }
+}
+
 impl Running {
     /// Its door.
     pub fn door(&self, options: &Options) -> Saga {
+        let port = options.number(const { index_of("saga-grpc-port") }) as u16;
+        let bind = options.text(const { index_of("http-bind") });
+        let grpc = (port != 0).then(|| grpc(&bind, port)).flatten();
         Saga {
             coordinator: Arc::clone(&self.coordinator),
             caller: Arc::clone(&self.caller),
             clock: Arc::clone(&self.clock),
             api_key: options.text(const { index_of("saga-api-key") }),
             version: VERSION,
+            grpc,
+            served: Served::default(),
         }
     }
 

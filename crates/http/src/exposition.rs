@@ -9,6 +9,8 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Observations by size: its samples end in `_bucket`, `_sum` and `_count`.
+    Histogram,
 }
 
 /// A page of metrics.
@@ -23,6 +25,7 @@ impl Page {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }

@@ -53,7 +53,7 @@ async fn answer(State(fixed): State<Arc<Fixed>>) -> Response {
 /// No threads, or no runtime for them.
 pub fn open(listener: TcpListener, fixed: Fixed, threads: usize) -> io::Result<Door> {
     let router = Router::new().fallback(answer).with_state(Arc::new(fixed));
-    crate::start(listener, threads, Arc::new(move |_| router.clone()))
+    crate::start(listener, threads, Arc::new(move |_, _| router.clone()))
 }
 
 #[cfg(test)]

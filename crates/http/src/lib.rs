@@ -79,20 +79,22 @@ pub fn open(
     threads: usize,
 ) -> io::Result<Door> {
     let doors = Arc::new(routes::Doors { status, quota, saga, tables });
-    let enter = move |is_first: bool| {
+    let enter = move |is_first: bool, stopped: &watch::Receiver<bool>| {
         if let (true, Some(quota)) = (is_first, &doors.quota) {
             quota.attach();
         }
         if let Some(saga) = &doors.saga {
             saga.attach();
+            saga.serve_grpc(&doors, stopped);
         }
         routes::routes(Arc::clone(&doors))
     };
     start(listener, threads, Arc::new(enter))
 }
 
-/// What a thread serves; asked within its runtime, by one of the threads with `true`.
-type Enter = Arc<dyn Fn(bool) -> axum::Router + Send + Sync>;
+/// What a thread serves until it is told to stop; asked within its runtime, by one of the threads
+/// with `true`.
+type Enter = Arc<dyn Fn(bool, &watch::Receiver<bool>) -> axum::Router + Send + Sync>;
 
 fn start(listener: TcpListener, threads: usize, enter: Enter) -> io::Result<Door> {
     listener.set_nonblocking(true)?;
@@ -111,7 +113,7 @@ fn start(listener: TcpListener, threads: usize, enter: Enter) -> io::Result<Door
         let accept = accept.transpose()?;
         let thread = thread::Builder::new().name("http".into()).spawn(move || {
             runtime.block_on(async move {
-                let router = enter(accept.is_some());
+                let router = enter(accept.is_some(), &stopped);
                 if let Some(accept) = accept {
                     tokio::spawn(accept);
                 }

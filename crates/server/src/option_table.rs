@@ -138,6 +138,10 @@ table! {
     "saga-durability": Enum(&["none", "everysec", "always"]), "everysec", Start,
         "What is on the disk before an answer or a call leaves: always = each transition.";
     "saga-api-key": Secret, "", Start, "The key that every request has to show, \"\" = none.";
+    "saga-grpc-port": Int(0, 65535), "0", Start,
+        "Port for dtm's gRPC service, on http-bind (dtm: 36790); 0 = none.";
+    "saga-ca-cert-file": Text, "", Start,
+        "Certificates that https branches are verified by, \"\" = the system's.";
     "saga-branch-hosts": Text, "", Start,
         "Hosts that branches may be called at, \"\" = all but link-local addresses.";
     "saga-local-steps": Bool, "no", Start,

@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 
 use super::{Quota, json, parsed, wait};
 use crate::query;
-use crate::saga::Guard;
-use crate::saga::caller::{Http, Ready, client, exchange};
+use crate::saga::client::{Caller, Ready, exchange};
+use crate::saga::{Guard, Trust};
 
 /// A call takes so long at most.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -117,7 +117,7 @@ impl Quota {
 
 /// Makes the deliveries that are due, some at once, until the runtime ends.
 async fn call_due(service: Arc<Service>, guard: Guard) {
-    let http = client(&guard);
+    let http = Caller::new(&guard, &Trust::of_system());
     let mut calls = JoinSet::new();
     loop {
         tokio::time::sleep(LOOK).await;
@@ -142,12 +142,12 @@ async fn call_due(service: Arc<Service>, guard: Guard) {
     }
 }
 
-async fn call(service: Arc<Service>, http: Http, guard: Guard, due: Due) {
+async fn call(service: Arc<Service>, http: Caller, guard: Guard, due: Due) {
     let result = match request(&due, &guard) {
         Err(why) => Err(why),
         Ok(request) => match tokio::time::timeout(TIMEOUT, exchange(&http, request)).await {
             Err(_) => Err(format!("no answer in {} s", TIMEOUT.as_secs())),
-            Ok(answer) => answer.map(|(status, _, _)| status),
+            Ok(answer) => answer.map(|came| came.status),
         },
     };
     let written = wait(|done| {

@@ -1,24 +1,12 @@
 //! Calls to participants, over kept-alive connections, and the clock that wakes the coordinator.
 //!
-//! **Invariant:** a call ends: with an answer, an error, or after its time. No redirect is
-//! followed. No more of an answer is read than `ANSWER_BYTES_MAX`.
-//! **Invariant:** no connection goes to an address that the guard refuses, however its name was
-//! resolved.
+//! **Invariant:** a call ends: with an answer, an error, or after its time.
 
 use std::cell::Cell;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use axum::body::Bytes;
-use hyper::body::Body;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use services::saga::coordinator::Coordinator;
 use services::saga::local::Local;
 use services::saga::machine::Answer;
@@ -30,20 +18,16 @@ use services::saga::words::Verdict;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::client::{CONNECT, Caller as Client, Came, Guard, Ready, Trust, exchange};
+use super::grpc_call;
 use super::targets::{Limits, Targets, Turn};
 
-/// Bytes of an answer that are read.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Connections that are kept per participant, and how long.
-const IDLE_MAX: usize = 64;
-const IDLE: Duration = Duration::from_secs(60);
 /// Webhooks that may be under way, and the waits after attempts that failed.
 const WEBHOOKS_MAX: usize = 10_000;
 const WEBHOOK_WAITS: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
 /// How long a call waits that comes before the first runtime.
 const ATTACH_WAIT_MS: u64 = 50;
-const CONNECT: Duration = Duration::from_secs(3);
 /// How often finished transactions are looked at for retention.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
@@ -73,122 +57,6 @@ impl Clock {
     }
 }
 
-/// Which addresses may be called.
-#[derive(Debug, Clone, Default)]
-pub struct Guard {
-    /// Hosts, as they stand in the address: only these, where not empty; but see below.
-    pub allowed: Vec<String>,
-    /// Addresses of private networks are refused, except those of `allowed`; all others may be
-    /// called.
-    pub refuses_private: bool,
-}
-
-impl Guard {
-    /// Whether an address may be connected to: not those where clouds keep credentials
-    /// (link-local), none that mean nothing.
-    fn allows_ip(ip: IpAddr) -> bool {
-        match ip.to_canonical() {
-            IpAddr::V4(ip) => !(ip.is_link_local() || ip.is_unspecified() || ip.is_multicast()),
-            IpAddr::V6(ip) => {
-                !(ip.is_unicast_link_local() || ip.is_unspecified() || ip.is_multicast())
-            }
-        }
-    }
-
-    /// The same for one that a host has.
-    fn allows(&self, host: &str, ip: IpAddr) -> bool {
-        let is_named = || self.allowed.iter().any(|allowed| allowed == host);
-        Guard::allows_ip(ip) && (!self.refuses_private || is_public(ip) || is_named())
-    }
-
-    /// Whether an address may be called, as far as it is known before its name is resolved.
-    pub(crate) fn check(&self, uri: &hyper::Uri) -> Result<(), String> {
-        let host = uri.host().unwrap_or("");
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some(other) => return Err(format!("branches are called by http, not by {other}")),
-            None => return Err("the address of a branch begins with http://".into()),
-        }
-        let is_closed = !self.allowed.is_empty() && !self.refuses_private;
-        if is_closed && !self.allowed.iter().any(|allowed| allowed == host) {
-            return Err(format!("{host} is not among the hosts that may be called"));
-        }
-        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        match ip.is_ok_and(|ip| !self.allows(host, ip)) {
-            true => Err(format!("{host} may not be called")),
-            false => Ok(()),
-        }
-    }
-}
-
-/// Whether an address is one of the Internet: none of this machine or of a private network (the
-/// registries of RFC 6890).
-fn is_public(ip: IpAddr) -> bool {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => {
-            let [a, b, c, _] = ip.octets();
-            let is_shared = a == 100 && (64..128).contains(&b);
-            let is_reserved = a == 0 || a >= 240 || (a, b, c) == (192, 0, 0);
-            let is_benchmark = a == 198 && (b == 18 || b == 19);
-            !(ip.is_loopback()
-                || ip.is_private()
-                || is_shared
-                || is_reserved
-                || is_benchmark
-                || ip.is_documentation())
-        }
-        IpAddr::V6(ip) => {
-            // Global addresses are in 2000::/3; 64:ff9b::/96, which stands for IPv4, is not.
-            let first = ip.segments()[0];
-            first & 0xe000 == 0x2000 && first != 0x2002
-        }
-    }
-}
-
-/// Resolves names and leaves out what the guard refuses.
-#[derive(Clone)]
-pub(crate) struct Guarded(GaiResolver, Arc<Guard>);
-
-impl tower_service::Service<Name> for Guarded {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = std::io::Error;
-    type Future =
-        Pin<Box<dyn Future<Output = Result<Self::Response, std::io::Error>> + Send + 'static>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        tower_service::Service::poll_ready(&mut self.0, context)
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let (guard, host) = (Arc::clone(&self.1), name.as_str().to_owned());
-        let resolving = tower_service::Service::call(&mut self.0, name);
-        Box::pin(async move {
-            let all: Vec<SocketAddr> = resolving.await?.collect();
-            let allowed: Vec<_> =
-                all.into_iter().filter(|address| guard.allows(&host, address.ip())).collect();
-            match allowed.is_empty() {
-                true => Err(std::io::Error::other("none of its addresses may be called")),
-                false => Ok(allowed.into_iter()),
-            }
-        })
-    }
-}
-
-pub(crate) type Http = Client<HttpConnector<Guarded>, axum::body::Body>;
-
-/// A client that connects to nothing but what a guard allows.
-pub(crate) fn client(guard: &Guard) -> Http {
-    let guarded = Guarded(GaiResolver::new(), Arc::new(guard.clone()));
-    let mut connector = HttpConnector::new_with_resolver(guarded);
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT));
-    Client::builder(TokioExecutor::new())
-        .pool_idle_timeout(IDLE)
-        .pool_max_idle_per_host(IDLE_MAX)
-        .pool_timer(TokioTimer::new())
-        .build(connector)
-}
-
 /// Runs the steps that the server runs itself.
 pub trait Steps: Send + Sync {
     /// Runs one; `done` is called once, from another thread.
@@ -204,7 +72,8 @@ pub struct HttpCaller {
     clock: Arc<Clock>,
     guard: Guard,
     steps: Option<Arc<dyn Steps>>,
-    runtimes: RwLock<Vec<(Handle, Http)>>,
+    trust: Trust,
+    runtimes: RwLock<Vec<(Handle, Client)>>,
     next: AtomicUsize,
     targets: Targets<Waiting>,
     /// Who is told of ends; "" = nobody.
@@ -231,6 +100,7 @@ impl HttpCaller {
     pub fn new(
         clock: Arc<Clock>,
         guard: Guard,
+        trust: Trust,
         limits: Limits,
         webhook: String,
         steps: Option<Arc<dyn Steps>>,
@@ -238,6 +108,7 @@ impl HttpCaller {
         HttpCaller {
             clock,
             guard,
+            trust,
             steps,
             runtimes: RwLock::default(),
             next: AtomicUsize::new(0),
@@ -250,7 +121,7 @@ impl HttpCaller {
 
     /// Works in this thread's runtime as well from now on, and wakes the coordinator there.
     pub fn attach(self: &Arc<Self>, handle: Handle, coordinator: Arc<Coordinator>) {
-        let client = client(&self.guard);
+        let client = Client::new(&self.guard, &self.trust);
         let mut runtimes = self.runtimes.write().unwrap_or_else(PoisonError::into_inner);
         OWN.set(Some(runtimes.len()));
         let (clock, wake) = (Arc::clone(&self.clock), Arc::clone(&self.wake));
@@ -259,7 +130,7 @@ impl HttpCaller {
     }
 
     /// The runtime for a call: the thread's own, or the next one.
-    fn runtime(&self) -> Option<(Handle, Http)> {
+    fn runtime(&self) -> Option<(Handle, Client)> {
         let runtimes = self.runtimes.read().unwrap_or_else(PoisonError::into_inner);
         let next = || self.next.fetch_add(1, Ordering::Relaxed) % runtimes.len().max(1);
         runtimes.get(OWN.get().unwrap_or_else(next)).cloned()
@@ -308,12 +179,13 @@ impl HttpCaller {
             let answer = match tokio::time::timeout(timeout, exchange(&client, request)).await {
                 Err(_) => lost(began_ms, format!("no answer in {} ms", outgoing.timeout_ms)),
                 Ok(Err(text)) => lost(began_ms, text),
-                Ok(Ok((code, retry_after_ms, body))) => Answer {
-                    verdict: outgoing.verdict(code, &body),
-                    code,
-                    text: String::from_utf8_lossy(&body).into_owned(),
+                Ok(Ok(came)) if outgoing.is_grpc => grpc_call::answer(&came, began_ms),
+                Ok(Ok(came)) => Answer {
+                    verdict: outgoing.verdict(came.status, &came.body),
+                    code: came.status,
+                    text: String::from_utf8_lossy(&came.body).into_owned(),
                     began_ms,
-                    retry_after_ms,
+                    retry_after_ms: came.retry_after_ms(),
                 },
             };
             let moment = this.clock.moment();
@@ -384,7 +256,7 @@ impl HttpCaller {
                     break;
                 }
                 let told = tokio::time::timeout(CONNECT, exchange(&client, request)).await;
-                if matches!(told, Ok(Ok((200..300, ..)))) {
+                if matches!(told, Ok(Ok(Came { status: 200..300, .. }))) {
                     break;
                 }
                 tokio::time::sleep(wait).await;
@@ -402,7 +274,11 @@ impl HttpCaller {
             };
             return steps.run((**local).clone(), Box::new(answered));
         }
-        match request(&outgoing, &self.guard) {
+        let request = match outgoing.is_grpc {
+            true => grpc_call::request(&outgoing, &self.guard),
+            false => request(&outgoing, &self.guard),
+        };
+        match request {
             Ok(request) => {
                 let authority = request.uri().authority();
                 let name = authority.map_or("", |name| name.as_str()).to_string();
@@ -447,8 +323,6 @@ impl Caller for Calls {
         self.0.wake.notify_one();
     }
 }
-
-pub(crate) type Ready = hyper::Request<axum::body::Body>;
 
 fn request(outgoing: &Outgoing, guard: &Guard) -> Result<Ready, String> {
     if let Some(text) = &outgoing.broken {
@@ -499,86 +373,9 @@ fn encode(url: &mut String, value: &str) {
     }
 }
 
-/// Sends a request; gives status, the wait that was asked for in ms, and the body.
-pub(crate) async fn exchange(client: &Http, request: Ready) -> Result<(u16, u64, Vec<u8>), String> {
-    let answer = client.request(request).await.map_err(|error| {
-        use std::error::Error;
-        let source = error.source().map_or(String::new(), |source| format!(": {source}"));
-        format!("{error}{source}")
-    })?;
-    let seconds = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
-    let retry_after_ms = seconds.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    let code = answer.status().as_u16();
-    let mut incoming = answer.into_body();
-    let mut body = Vec::new();
-    loop {
-        let frame = std::future::poll_fn(|context| Pin::new(&mut incoming).poll_frame(context));
-        let Some(frame) = frame.await else { break };
-        let frame = frame.map_err(|error| error.to_string())?;
-        if let Ok(data) = frame.into_data() {
-            let data: Bytes = data;
-            body.extend_from_slice(&data);
-        }
-        if body.len() > ANSWER_BYTES_MAX {
-            return Err(format!("the answer has more than {ANSWER_BYTES_MAX} bytes"));
-        }
-    }
-    Ok((code, retry_after_ms.saturating_mul(1000), body))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_that_may_not_be_called() {
-        let open = Guard::default();
-        for (uri, is_allowed) in [
-            ("http://127.0.0.1:8080/x", true),
-            ("http://10.0.0.7/x", true),
-            ("http://service/x", true),
-            ("http://169.254.169.254/latest", false),
-            ("http://[fe80::1]/", false),
-            ("http://[::ffff:169.254.169.254]/", false),
-            ("http://0.0.0.0/", false),
-            ("https://service/x", false),
-            ("/x", false),
-        ] {
-            assert_eq!(open.check(&uri.parse().unwrap()).is_ok(), is_allowed, "{uri}");
-        }
-        let closed = Guard { allowed: vec!["service".into()], ..Guard::default() };
-        assert!(closed.check(&"http://service/x".parse().unwrap()).is_ok());
-        assert!(closed.check(&"http://other/x".parse().unwrap()).is_err());
-    }
-
-    #[test]
-    fn private_networks_may_be_refused() {
-        let allowed = vec!["inside".to_owned(), "10.0.0.7".to_owned()];
-        let guard = Guard { allowed, refuses_private: true };
-        for (uri, is_allowed) in [
-            ("http://example.org/", true),
-            ("http://93.184.216.34/", true),
-            ("http://[2606:2800:220:1::1]/", true),
-            ("http://10.0.0.7/", true),
-            ("http://10.0.0.8/", false),
-            ("http://127.0.0.1:80/", false),
-            ("http://100.64.0.1/", false),
-            ("http://192.168.1.1/", false),
-            ("http://172.31.0.1/", false),
-            ("http://0.1.2.3/", false),
-            ("http://[::1]/", false),
-            ("http://[fd00::1]/", false),
-            ("http://[::ffff:127.0.0.1]/", false),
-            ("http://[64:ff9b::7f00:1]/", false),
-            ("http://169.254.169.254/", false),
-        ] {
-            assert_eq!(guard.check(&uri.parse().unwrap()).is_ok(), is_allowed, "{uri}");
-        }
-        let here: IpAddr = "127.0.0.1".parse().unwrap();
-        assert!(guard.allows("inside", here) && !guard.allows("outside", here));
-        let cloud: IpAddr = "169.254.169.254".parse().unwrap();
-        assert!(!guard.allows("inside", cloud));
-    }
 
     #[test]
     fn values_are_encoded_as_go_does() {

@@ -59,7 +59,7 @@ impl Outcome {
 }
 
 /// A text that ends with a word: dtm's clients look for it.
-fn with_word(text: &str, word: &str) -> String {
+pub(super) fn with_word(text: &str, word: &str) -> String {
     if text.ends_with(word) { text.into() } else { format!("{text} {word}") }
 }
 
@@ -119,7 +119,7 @@ impl Saga {
             "registerBranch" | "registerTccBranch" | "registerXaBranch" => {
                 let fields = serde_json::from_slice(body);
                 match fields.map_err(|error| format!("the request: {error}")) {
-                    Ok(fields) => self.register(&fields).await,
+                    Ok(fields) => self.register(&fields, None).await,
                     Err(text) => Outcome::Wrong(text),
                 }
             }
@@ -130,7 +130,12 @@ impl Saga {
         }
     }
 
-    async fn requested(&self, name: &str, request: &Request<'_>, trace: &str) -> Outcome {
+    pub(super) async fn requested(
+        &self,
+        name: &str,
+        request: &Request<'_>,
+        trace: &str,
+    ) -> Outcome {
         match name {
             "prepare" => self.take_on(request, Status::Prepared, trace).await,
             "submit" if request.trans_type == "workflow" => self.end_workflow(request).await,
@@ -155,7 +160,12 @@ impl Saga {
         }
     }
 
-    async fn take_on(&self, request: &Request<'_>, status: Status, trace: &str) -> Outcome {
+    pub(super) async fn take_on(
+        &self,
+        request: &Request<'_>,
+        status: Status,
+        trace: &str,
+    ) -> Outcome {
         let moment = self.moment();
         let built = request.transaction(status, &self.coordinator.topics(), moment.now_ms);
         let mut t = match built {
@@ -202,17 +212,9 @@ impl Saga {
     }
 
     async fn prepare_workflow(&self, request: &Request<'_>, trace: &str) -> Outcome {
-        if self.coordinator.get(&request.gid()).is_none() {
-            let taken = self.take_on(request, Status::Prepared, trace).await;
-            // Another one may have come first: then its progress is what counts.
-            if !matches!(taken, Outcome::Success) && self.coordinator.get(&request.gid()).is_none()
-            {
-                return taken;
-            }
-        }
-        match self.coordinator.get(&request.gid()) {
-            None => Outcome::Wrong(Error::NotFound.text()),
-            Some(t) => {
+        match self.known_workflow(request, trace).await {
+            Err(outcome) => outcome,
+            Ok(t) => {
                 let shown = view::transaction(&t, &self.coordinator.settings.rules);
                 let progresses = view::branches(&t);
                 Outcome::Value(json!({ "transaction": shown, "progresses": progresses }))
@@ -220,9 +222,13 @@ impl Saga {
         }
     }
 
-    async fn register(&self, fields: &BTreeMap<String, String>) -> Outcome {
+    pub(super) async fn register(
+        &self,
+        fields: &BTreeMap<String, String>,
+        payload: Option<&[u8]>,
+    ) -> Outcome {
         let moment = self.moment();
-        let result = wait(|done| self.coordinator.register(fields, moment, done)).await;
+        let result = wait(|done| self.coordinator.register(fields, payload, moment, done)).await;
         let gid = fields.get("gid").map_or("", String::as_str);
         match result {
             Err(Error::NotFound | Error::Refused(_)) => {
@@ -349,7 +355,7 @@ impl Saga {
         Ok(Outcome::Value(json!({ "has_remaining": has_remaining, "succeed_count": count })))
     }
 
-    fn topics(
+    pub(super) fn topics(
         &self,
         change: impl FnOnce(&mut services::saga::topics::Topics) -> Result<Vec<u8>, String>,
     ) -> Outcome {
@@ -385,7 +391,7 @@ impl Saga {
         let outcome = match name {
             "newGid" => Outcome::Value(json!({ "gid": self.new_gid() })),
             "registerBranch" => match serde_json::from_str(&params) {
-                Ok(fields) => self.register(&fields).await,
+                Ok(fields) => self.register(&fields, None).await,
                 Err(error) => Outcome::Wrong(error.to_string()),
             },
             "prepare" | "submit" | "abort" => match Request::read(params.as_bytes()) {
@@ -434,10 +440,19 @@ fn limit(parts: &Parts) -> Result<usize, String> {
     }
 }
 
-fn trace_parent(parts: &Parts) -> &str {
+/// The W3C trace context of a request; "" if it has none: version, trace, span and flags as
+/// digits, 55 characters.
+pub(super) fn trace_parent(parts: &Parts) -> &str {
     let header = parts.headers.get("traceparent").and_then(|value| value.to_str().ok());
-    // version-trace-parent-flags, RFC "Trace Context": 55 characters.
-    header.filter(|text| text.len() == 55).unwrap_or("")
+    let is_one = |text: &&str| {
+        let is_digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+        let is_in_place = |(place, c)| match place {
+            2 | 35 | 52 => c == b'-',
+            _ => is_digit(c),
+        };
+        text.len() == 55 && text.bytes().enumerate().all(is_in_place) && !text.starts_with("ff")
+    };
+    header.filter(is_one).unwrap_or("")
 }
 
 /// What who waits for a submitted transaction is told after the first round.

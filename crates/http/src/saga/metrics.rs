@@ -1,14 +1,16 @@
 //! Metrics of sagas: few labels, all of them bounded.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use services::saga::coordinator::Coordinator;
 use services::saga::words::{Hold, Kind as Model, Op, Status, Verdict};
 
+use super::served::{Served, histogram};
 use crate::exposition::{Kind, Page};
 
 /// All of them.
-pub fn page(coordinator: &Coordinator) -> String {
+pub fn page(coordinator: &Coordinator, served: &Served, version: &str) -> String {
     let mut page = Page::default();
     let counters = &coordinator.counters;
     let name = "forebay_saga_transactions";
@@ -42,50 +44,63 @@ pub fn page(coordinator: &Coordinator) -> String {
         page.metric(name, Kind::Counter, help);
         page.sample(name, &[], counter.load(Ordering::Relaxed) as f64);
     }
+    answers(&mut page, coordinator);
     dtm_names(&mut page, coordinator);
+    served.write(&mut page, version);
     page.into_text()
 }
 
-/// The same under dtm's names, for dashboards that have them; without `branchid`, which has no
-/// bound.
+/// Every pair of kind and operation that has had an answer, with the answers by verdict.
+fn each_answered(coordinator: &Coordinator, mut visit: impl FnMut(Model, Op, Verdict, f64)) {
+    for (&kind, by_op) in Model::ALL.iter().zip(&coordinator.counters.answers) {
+        for (&op, by_verdict) in Op::ALL.iter().zip(by_op) {
+            for (&verdict, count) in Verdict::ALL.iter().zip(by_verdict) {
+                match count.load(Ordering::Relaxed) {
+                    0 => {}
+                    count => visit(kind, op, verdict, count as f64),
+                }
+            }
+        }
+    }
+}
+
+fn answers(page: &mut Page, coordinator: &Coordinator) {
+    let name = "forebay_saga_answers_total";
+    page.metric(name, Kind::Counter, "Answers of branches, by kind, operation and verdict.");
+    each_answered(coordinator, |kind, op, verdict, count| {
+        let labels = [("kind", kind.word()), ("op", op.word()), ("verdict", verdict.word())];
+        page.sample(name, &labels, count);
+    });
+}
+
+/// The same under dtm's names and words, for dashboards that have them; without `branchid`, which
+/// has no bound (dtm, `dtmsvr/metrics.go`).
 fn dtm_names(page: &mut Page, coordinator: &Coordinator) {
     let counters = &coordinator.counters;
     let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
     let name = "dtm_transaction_process_total";
     page.metric(name, Kind::Counter, "Transactions that ended, by model and status.");
     for (&kind, ended) in Model::ALL.iter().zip(&counters.ended) {
-        for (status, count) in [Status::Succeed, Status::Failed].iter().zip(ended) {
-            page.sample(name, &[("model", kind.word()), ("status", status.word())], value(count));
+        for (status, count) in ["ok", "fail"].iter().zip(ended) {
+            page.sample(name, &[("model", kind.word()), ("status", status)], value(count));
         }
     }
+    let mut by_status = BTreeMap::new();
+    each_answered(coordinator, |kind, op, verdict, count| {
+        let status = if verdict == Verdict::Success { "ok" } else { "fail" };
+        *by_status.entry((kind.word(), op.word(), status)).or_insert(0.0) += count;
+    });
     let name = "dtm_branch_process_total";
     page.metric(name, Kind::Counter, "Answers of branches, by model, operation and status.");
-    for (&kind, by_op) in Model::ALL.iter().zip(&counters.answers) {
-        for (op, by_verdict) in Op::ALL.iter().zip(by_op) {
-            for (verdict, count) in Verdict::ALL.iter().zip(by_verdict) {
-                let (model, status) = (kind.word(), verdict.word());
-                let labels = [("model", model), ("branchtype", op.word()), ("status", status)];
-                // Most pairs of kind and operation do not exist.
-                if count.load(Ordering::Relaxed) > 0 {
-                    page.sample(name, &labels, value(count));
-                }
-            }
-        }
+    for ((model, op, status), count) in by_status {
+        page.sample(name, &[("model", model), ("branchtype", op), ("status", status)], count);
     }
-    for (suffix, help) in [
-        ("sum", "Seconds that ended transactions took, added up."),
-        ("count", "Transactions that ended."),
-    ] {
-        let name = format!("dtm_transaction_handled_duration_{suffix}");
-        page.metric(&name, Kind::Counter, help);
-        for (place, &kind) in Model::ALL.iter().enumerate() {
-            let sum = value(&counters.ended_ms[place]) / 1000.0;
-            let count = counters.ended[place].iter().map(value).sum();
-            page.sample(
-                &name,
-                &[("model", kind.word())],
-                if suffix == "sum" { sum } else { count },
-            );
-        }
+    let name = "dtm_transaction_handled_duration";
+    page.metric(name, Kind::Histogram, "Seconds that ended transactions took.");
+    for (place, &kind) in Model::ALL.iter().enumerate() {
+        let within: Vec<f64> = counters.ended_within[place].iter().map(value).collect();
+        let (sum, count) = (value(&counters.ended_ms[place]), counters.ended[place].iter());
+        let (sum, count) = (sum / 1000.0, count.map(value).sum());
+        histogram(page, name, &[("model", kind.word())], &within, sum, count);
     }
 }

@@ -4,12 +4,20 @@
 //! With an API key set, every route asks for it: `authorization: Bearer KEY` or `x-api-key: KEY`.
 
 pub(crate) mod caller;
+pub(crate) mod client;
 mod dtm;
+mod grpc;
+mod grpc_api;
+mod grpc_call;
 mod metrics;
 mod native;
+pub mod protobuf;
+mod served;
 mod targets;
 
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Bytes;
 use axum::extract::Request;
@@ -17,11 +25,14 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use axum::response::Response;
 use services::saga::coordinator::{Coordinator, Done, Error, Report};
 use services::saga::policy::Moment;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::problem::{problem, with_type};
+use crate::routes::Doors;
 
-pub use caller::{Calls, Clock, Guard, HttpCaller, Steps};
+pub use caller::{Calls, Clock, HttpCaller, Steps};
+pub use client::{Guard, Trust};
+pub use served::Served;
 pub use targets::Limits;
 
 /// Largest body, in bytes.
@@ -39,6 +50,10 @@ pub struct Saga {
     pub api_key: String,
     /// The server's version, as dtm's `version` tells it.
     pub version: &'static str,
+    /// Where gRPC is served, if it is; not blocking.
+    pub grpc: Option<TcpListener>,
+    /// What was served.
+    pub served: Served,
 }
 
 impl Saga {
@@ -46,6 +61,17 @@ impl Saga {
     pub(crate) fn attach(&self) {
         let handle = tokio::runtime::Handle::current();
         self.caller.attach(handle, Arc::clone(&self.coordinator));
+    }
+
+    /// Takes gRPC's connections in the runtime that this is called in as well.
+    pub(crate) fn serve_grpc(&self, doors: &Arc<Doors>, stopped: &watch::Receiver<bool>) {
+        let Some(listener) = &self.grpc else { return };
+        match listener.try_clone() {
+            Ok(listener) => {
+                tokio::spawn(grpc::serve(listener, Arc::clone(doors), stopped.clone()));
+            }
+            Err(error) => tracing::error!(%error, "gRPC ends"),
+        }
     }
 
     /// Answers a request if it is for one of the routes; else gives it back.
@@ -66,10 +92,14 @@ impl Saga {
             let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
             return Ok(problem(StatusCode::PAYLOAD_TOO_LARGE, &why));
         };
-        Ok(match is_dtm {
-            true => self.dtm(&parts, body).await,
-            false => self.native(&parts, body).await,
-        })
+        if !is_dtm {
+            return Ok(self.native(&parts, body).await);
+        }
+        let began = Instant::now();
+        let response = self.dtm(&parts, body).await;
+        let is_ok = response.status().as_u16() < 400;
+        self.served.count_http(parts.uri.path(), is_ok, began.elapsed());
+        Ok(response)
     }
 
     fn admits(&self, headers: &HeaderMap) -> bool {
@@ -89,7 +119,7 @@ impl Saga {
 
     /// All metrics of sagas, in Prometheus's text format.
     pub fn metrics(&self) -> String {
-        metrics::page(&self.coordinator)
+        metrics::page(&self.coordinator, &self.served, self.version)
     }
 }
 

@@ -188,8 +188,8 @@ impl Aof {
             (state.wants_rewrite, state.is_scheduled) = (false, false);
         }
         if is_on && !was_on {
-            // Also where the log has not been closed yet since it was turned off: whoever turns it on
-            // gets a base of now, as in Redis.
+            // Also where the log has not been closed yet since it was turned off: whoever turns it
+            // on gets a base of now, as in Redis.
             state.wants_rewrite = true;
             state.is_scheduled = false;
         }

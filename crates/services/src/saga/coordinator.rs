@@ -159,8 +159,18 @@ pub struct Counters {
     pub ended: [[AtomicU64; 2]; Kind::ALL.len()],
     /// How long those took, in ms, added up.
     pub ended_ms: [AtomicU64; Kind::ALL.len()],
+    /// Those that took no longer than a bound, by kind and [`BUCKETS_MS`].
+    pub ended_within: [[AtomicU64; BUCKETS_MS.len()]; Kind::ALL.len()],
     /// Answers of branches, by kind, operation and verdict.
     pub answers: [[[AtomicU64; Verdict::ALL.len()]; Op::ALL.len()]; Kind::ALL.len()],
+}
+
+/// Bounds of durations in metrics, in ms; as Prometheus's clients have them.
+pub const BUCKETS_MS: [u64; 11] = [5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000];
+
+/// The first bound that so many ms are within.
+pub fn bucket(took_ms: u64) -> Option<usize> {
+    BUCKETS_MS.iter().position(|&bound| took_ms <= bound)
 }
 
 fn count(counter: &AtomicU64) {
@@ -377,10 +387,11 @@ impl Coordinator {
     pub fn register(
         self: &Arc<Self>,
         fields: &BTreeMap<String, String>,
+        payload: Option<&[u8]>,
         moment: Moment,
         done: Done,
     ) {
-        let branches = match submission::registered(fields) {
+        let branches = match submission::registered(fields, payload) {
             Ok(branches) => branches,
             Err(text) => return done(Err(Error::Invalid(text))),
         };
@@ -594,6 +605,9 @@ impl Coordinator {
         count(&self.counters.ended[t.kind as usize][usize::from(is_failed)]);
         let took_ms = t.finished_ms.saturating_sub(t.created_ms);
         self.counters.ended_ms[t.kind as usize].fetch_add(took_ms, Ordering::Relaxed);
+        if let Some(bucket) = bucket(took_ms) {
+            count(&self.counters.ended_within[t.kind as usize][bucket]);
+        }
         if let Some(caller) = self.caller.get() {
             caller.finished(t);
         }

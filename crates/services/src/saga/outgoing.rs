@@ -10,6 +10,10 @@
 //!   200                              success
 //!   anything else, or nothing        unknown
 //! ```
+//!
+//! An address that does not begin with `http` is called by gRPC, where the protocol is not `http`.
+//! What the span of a call is called is decided here (W3C, "Trace Context"): the trace and the
+//! flags are the client's, the span is the call's own.
 
 use std::sync::Arc;
 
@@ -38,9 +42,11 @@ pub struct Outgoing {
     pub is_post: bool,
     /// Whether it is wrapped as JSON-RPC, with the method that the url's query names.
     pub is_rpc: bool,
+    /// Whether it is called by gRPC.
+    pub is_grpc: bool,
     /// The client's headers.
     pub headers: Vec<(Box<str>, Box<str>)>,
-    /// The W3C trace context to go on with; may be empty.
+    /// The W3C trace context of this call; may be empty.
     pub trace_parent: Box<str>,
     /// How long to wait for the answer, in ms.
     pub timeout_ms: u64,
@@ -90,7 +96,12 @@ impl Outgoing {
                 ("00".into(), op.into(), t.query_prepared.clone(), data.into())
             }
         };
-        let is_rpc = &*t.protocol == "json-rpc" && url.contains("method");
+        let is_http = url.starts_with("http://") || url.starts_with("https://");
+        let is_named = url.starts_with("grpc://") || url.starts_with("grpcs://");
+        let is_grpc = !is_http && (is_named || &*t.protocol != "http");
+        let is_rpc = !is_grpc && &*t.protocol == "json-rpc" && url.contains("method");
+        let is_workflow = call.branch == QUERY && t.kind == Kind::Workflow;
+        let payload = if is_grpc && is_workflow { workflow_data(&payload) } else { payload };
         Outgoing {
             parameters: [
                 ("gid", t.gid.clone()),
@@ -100,10 +111,11 @@ impl Outgoing {
             ],
             is_post: is_rpc || !payload.is_empty() || t.kind == Kind::Xa,
             is_rpc,
+            is_grpc,
             url,
             payload,
             headers: t.options.headers.clone(),
-            trace_parent: t.trace_parent.clone(),
+            trace_parent: own_span(&t.trace_parent, moment.random, call),
             timeout_ms: rules.request_timeout_ms(&t.options),
             began_ms: moment.now_ms,
             call: call.call,
@@ -128,12 +140,15 @@ impl Outgoing {
                 Ok(json) => {
                     local::put_in_all(t, &branch.payload, &json).map(|value| value.to_string())
                 }
-                Err(_) => Ok(String::from_utf8_lossy(&branch.payload).into_owned()),
+                // There is nothing to put into what is not JSON.
+                Err(_) => Ok(String::new()),
             };
             match (url, payload) {
                 (Ok(url), Ok(payload)) => {
                     self.url = url.into();
-                    self.payload = payload.into_bytes().into();
+                    if !payload.is_empty() {
+                        self.payload = payload.into_bytes().into();
+                    }
                 }
                 (Err(text), _) | (_, Err(text)) => self.broken = Some(text),
             }
@@ -187,6 +202,49 @@ impl Outgoing {
     }
 }
 
+/// What a status of gRPC means, with its message (dtm, `client/dtmgrpc/type.go`).
+pub fn grpc_verdict(status: u16, message: &str) -> Verdict {
+    match (status, message) {
+        (0, _) => Verdict::Success,
+        // Clients before dtm 1.10 say it in this way.
+        (10, "ONGOING") | (9, _) => Verdict::Ongoing,
+        (10, _) => Verdict::Failure,
+        _ => Verdict::Unknown,
+    }
+}
+
+/// A client's trace context with a span of its own for a call.
+fn own_span(trace_parent: &str, random: u64, call: Call) -> Box<str> {
+    // version, trace (32 digits), span (16), flags.
+    match (trace_parent.get(..36), trace_parent.get(52..)) {
+        (Some(trace), Some(flags)) => {
+            let salt = u64::from(call.branch) << 48 | call.call;
+            let bits = (random ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            // Zero would mean that there is none.
+            let span = (bits ^ bits >> 32).max(1);
+            format!("{trace}{span:016x}{flags}").into()
+        }
+        _ => trace_parent.into(),
+    }
+}
+
+/// The message that a workflow's callback takes (dtm, `client/workflow/wfpb/wf.proto`): its data
+/// as field 1.
+fn workflow_data(data: &[u8]) -> Arc<[u8]> {
+    if data.is_empty() {
+        return Arc::new([]);
+    }
+    let mut message = vec![0x0a];
+    let mut length = data.len();
+    while length >= 0x80 {
+        message.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    message.push(length as u8);
+    message.extend_from_slice(data);
+    message.into()
+}
+
 fn verdict_of_rpc(body: &[u8]) -> Verdict {
     let Ok(answer) = serde_json::from_slice::<Value>(body) else { return Verdict::Unknown };
     match &answer["error"] {
@@ -229,6 +287,49 @@ mod tests {
         ] {
             assert_eq!(call.verdict(code, body.as_bytes()), verdict, "{code} {body}");
         }
+    }
+
+    #[test]
+    fn addresses_decide_what_is_called_by_grpc() {
+        for (protocol, url, is_grpc) in [
+            ("grpc", "h:1/s/m", true),
+            ("grpc", "http://h:1/x", false),
+            ("grpc", "https://h:1/x", false),
+            ("http", "h:1/x", false),
+            ("http", "grpc://h:1/s/m", true),
+            ("json-rpc", "h:1/s/method", true),
+        ] {
+            let call = outgoing(protocol, url, b"\xff");
+            assert_eq!((call.is_grpc, call.is_rpc), (is_grpc, false), "{protocol} {url}");
+            assert_eq!(&*call.payload, b"\xff");
+        }
+    }
+
+    #[test]
+    fn a_workflow_is_called_back_by_grpc_with_its_message() {
+        let mut t = Transaction::new("g", Kind::Workflow, Status::Prepared, 1);
+        t.protocol = "grpc".into();
+        t.query_prepared = "h:1/workflow.Workflow/Execute".into();
+        t.plan.workflow_data = vec![7; 300].into();
+        let moment = Moment { now_ms: 7, random: 0 };
+        let call = Call { branch: QUERY, call: 1 };
+        let call = Outgoing::of(&t, call, &Rules::default(), moment);
+        assert_eq!(&call.payload[..4], [0x0a, 0xac, 0x02, 7]);
+        assert_eq!(call.payload.len(), 303);
+        assert!(workflow_data(b"").is_empty());
+    }
+
+    #[test]
+    fn every_call_has_a_span_of_its_own() {
+        let given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let spans: Vec<_> =
+            (0..100).map(|call| own_span(given, 7, Call { branch: 1, call })).collect();
+        for (place, span) in spans.iter().enumerate() {
+            assert_eq!(span.len(), given.len());
+            assert_eq!((&span[..36], &span[52..]), (&given[..36], &given[52..]));
+            assert!(!spans[..place].contains(span) && &**span != given);
+        }
+        assert_eq!(&*own_span("", 7, Call { branch: 1, call: 1 }), "");
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub struct Request<'a> {
     pub steps: Option<Vec<Step<'a>>>,
     #[serde(borrow)]
     pub payloads: Option<Vec<Cow<'a, str>>>,
+    /// What gRPC's clients send in place of `payloads`: any bytes.
+    #[serde(skip)]
+    pub bin_payloads: Vec<&'a [u8]>,
     pub custom_data: Option<String>,
     pub query_prepared: Option<String>,
     pub protocol: Option<String>,
@@ -150,7 +153,8 @@ impl<'a> Request<'a> {
             return Ok(());
         }
         let old = steps.iter().map(|step| &step.data).filter(|data| !data.is_empty());
-        let payloads: Vec<&Cow<str>> = self.payloads.iter().flatten().chain(old).collect();
+        let texts = self.payloads.iter().flatten().chain(old).map(|text| text.as_bytes());
+        let payloads: Vec<&[u8]> = texts.chain(self.bin_payloads.iter().copied()).collect();
         if payloads.len() < steps.len() {
             return Err(format!("payloads: {} for {} steps", payloads.len(), steps.len()));
         }
@@ -161,9 +165,9 @@ impl<'a> Request<'a> {
                 }
             }
             if t.kind == Kind::Saga {
-                t.add_step(&step.action, &step.compensate, payload.as_bytes());
+                t.add_step(&step.action, &step.compensate, payload);
             } else {
-                add_message(t, index, &step.action, payload.as_bytes(), topics)?;
+                add_message(t, index, &step.action, payload, topics)?;
             }
             if t.branches.len() > BRANCHES_MAX {
                 return Err(format!("more than {BRANCHES_MAX} branches"));
@@ -215,13 +219,17 @@ fn add_message(
     Ok(())
 }
 
-/// The branches that a participant registers (dtm's `registerBranch`), from its flat map.
+/// The branches that a participant registers (dtm's `registerBranch`), from its flat map. The
+/// payload is `data` of that map, where there is no other.
 ///
 /// # Errors
 /// A kind that has none; a status or operation that is none.
-pub fn registered(fields: &BTreeMap<String, String>) -> Result<Vec<Branch>, String> {
+pub fn registered(
+    fields: &BTreeMap<String, String>,
+    payload: Option<&[u8]>,
+) -> Result<Vec<Branch>, String> {
     let field = |name: &str| fields.get(name).map_or("", String::as_str);
-    let payload: Arc<[u8]> = field("data").as_bytes().into();
+    let payload: Arc<[u8]> = payload.unwrap_or(field("data").as_bytes()).into();
     let branch = |op: Op, url: &str| Branch::new(field("branch_id"), op, url, Arc::clone(&payload));
     match Kind::of_word(field("trans_type")) {
         Some(Kind::Tcc) => {
@@ -325,22 +333,26 @@ mod tests {
         let fields = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|&(name, value)| (name.to_string(), value.to_string())).collect()
         };
-        let tcc = registered(&fields(&[
-            ("trans_type", "tcc"),
-            ("branch_id", "01"),
-            ("confirm", "c"),
-            ("cancel", "x"),
-            ("data", "d"),
-        ]));
+        let tcc = registered(
+            &fields(&[
+                ("trans_type", "tcc"),
+                ("branch_id", "01"),
+                ("confirm", "c"),
+                ("cancel", "x"),
+                ("data", "d"),
+            ]),
+            None,
+        );
         let tcc = tcc.unwrap();
         assert_eq!((tcc[0].op, &*tcc[0].url), (Op::Cancel, "x"));
         assert_eq!((tcc[1].op, &*tcc[1].url, &*tcc[1].payload), (Op::Confirm, "c", &b"d"[..]));
-        let xa = registered(&fields(&[("trans_type", "xa"), ("url", "u")])).unwrap();
+        let xa = registered(&fields(&[("trans_type", "xa"), ("url", "u")]), None).unwrap();
         assert_eq!((xa[0].op, xa[1].op, &*xa[1].url), (Op::Rollback, Op::Commit, "u"));
         let flow = [("trans_type", "workflow"), ("op", "mine"), ("status", "failed")];
-        let flow = registered(&fields(&flow)).unwrap();
+        let flow = registered(&fields(&flow), Some(b"\xff")).unwrap();
+        assert_eq!(&*flow[0].payload, b"\xff");
         assert_eq!((flow[0].op_word(), flow[0].status), ("mine", BranchStatus::Failed));
-        let error = registered(&fields(&[("trans_type", "saga")])).unwrap_err();
+        let error = registered(&fields(&[("trans_type", "saga")]), None).unwrap_err();
         assert_eq!(error, "unknow trans type: saga");
     }
 }
