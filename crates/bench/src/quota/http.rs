@@ -25,7 +25,8 @@ fn read_head(bytes: &[u8]) -> Option<(u16, usize, usize)> {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
     });
-    Some((status, end, length.unwrap_or(0)))
+    let length = if status == 304 { 0 } else { length.unwrap_or(0) };
+    Some((status, end, length))
 }
 
 impl Connection {
@@ -57,6 +58,14 @@ impl Connection {
                 return Ok((status, start..start + length));
             }
         }
+    }
+
+    /// Sends a request as it is; the answer's status, head and body.
+    pub fn send(&mut self, request: &str) -> Result<(u16, &[u8], &[u8]), String> {
+        self.request.clear();
+        self.request.extend_from_slice(request.as_bytes());
+        let (status, at) = self.exchange()?;
+        Ok((status, &self.buffer[..at.start], &self.buffer[at]))
     }
 
     /// Asks; the answer's body. An error unless it has this status.

@@ -19,7 +19,7 @@
 //! **Invariant:** after every run rows = counter = records accepted, or the experiment fails.
 
 mod arms;
-mod http;
+pub(crate) mod http;
 mod ledger;
 mod sending;
 

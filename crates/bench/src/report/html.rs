@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use crate::harness::{Better, Chart, Entry, Metric, Place, Results, Unit};
 use crate::report::format;
+use crate::report::ribbons;
 use crate::report::svg::{self, Axis, Drawing, Mark, Scale, Series, Size, escape};
 use crate::report::terminal;
 use crate::stats::Summary;
@@ -45,7 +46,7 @@ pub fn page(results: &Results, charts: &[Chart]) -> String {
 }
 
 /// The colour of an arm: the null server is grey wherever it stands, as it is no competitor.
-fn colour(results: &Results, arm: usize) -> usize {
+pub(super) fn colour(results: &Results, arm: usize) -> usize {
     if results.arms[arm] == "null" { svg::SERIES_MAX - 1 } else { arm % (svg::SERIES_MAX - 1) }
 }
 
@@ -178,6 +179,10 @@ fn section(out: &mut String, results: &Results, chart: Chart) {
                     None,
                 ),
             }
+        }
+        Chart::Ribbons => {
+            ribbons::section(out, results);
+            return;
         }
         Chart::Percentiles => (
             "Latency by percentile".into(),
@@ -458,7 +463,7 @@ fn percentile_text(percentile: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn row_start(out: &mut String, results: &Results, entry: &Entry, is_first: bool) {
+pub(super) fn row_start(out: &mut String, results: &Results, entry: &Entry, is_first: bool) {
     let class = if is_first { " class=\"first\"" } else { "" };
     let cell = if is_first { results.cells[entry.cell].label.as_str() } else { "" };
     let _ = write!(

@@ -13,8 +13,11 @@ use services::tables::page::{Coding, Page};
 use services::tables::schema::{Operation, Who};
 
 /// By what an answer differs.
-const VARY: HeaderValue =
-    HeaderValue::from_static("x-zumo-auth, authorization, zumo-api-version, accept-encoding");
+const VARY: HeaderValue = HeaderValue::from_static(
+    "x-zumo-auth, authorization, zumo-api-version, x-zumo-version, accept-encoding",
+);
+/// What the client libraries of Azure Mobile Apps say of themselves.
+const CLIENT: &str = "x-zumo-version";
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
@@ -161,10 +164,13 @@ fn timing(headers: &mut HeaderMap, spent: Duration, waited: Option<Duration>, pa
     headers.insert(SERVER_TIMING, value(&text));
 }
 
-/// The address of the next page: that of this one with other `$top` and `$skip`.
+/// The address of the next page: that of this one with other `$top` and `$skip`. The client
+/// libraries of Azure Mobile Apps read it only as their server wrote it, without the brackets and
+/// quotes of RFC 8288 (azure-mobile-apps-js-client, sdk/src/MobileServiceTable.js).
 fn link(parts: &Parts, next: &str) -> HeaderValue {
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let mut text = "<".to_string();
+    let is_theirs = parts.headers.contains_key(CLIENT);
+    let mut text = if is_theirs { String::new() } else { "<".to_string() };
     if let Some(host) = host {
         let _ = write!(text, "http://{host}");
     }
@@ -177,7 +183,7 @@ fn link(parts: &Parts, next: &str) -> HeaderValue {
             text.push('&');
         }
     }
-    value(&(text + next + ">; rel=\"next\""))
+    value(&(text + next + if is_theirs { "; rel=next" } else { ">; rel=\"next\"" }))
 }
 
 /// For a refusal because nothing is kept.
@@ -210,8 +216,11 @@ mod tests {
             .header("host", "h:1")
             .body(())
             .expect("a request");
-        let (parts, ()) = request.into_parts();
+        let (mut parts, ()) = request.into_parts();
         let want = "<http://h:1/tables/todo?$filter=a%20eq%201&$top=20&$skip=50>; rel=\"next\"";
         assert_eq!(link(&parts, "$top=20&$skip=50"), want);
+        parts.headers.insert(CLIENT, HeaderValue::from_static("ZUMO/2.0 (lang=Web)"));
+        let theirs = "http://h:1/tables/todo?$filter=a%20eq%201&$top=20&$skip=50; rel=next";
+        assert_eq!(link(&parts, "$top=20&$skip=50"), theirs);
     }
 }

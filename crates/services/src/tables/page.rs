@@ -54,6 +54,8 @@ pub struct Page {
     pub status: u16,
     /// The table's version in the snapshot that it was read from.
     pub version: i64,
+    /// When the change was made that led to that version; not part of its form as a value.
+    pub changed_us: i64,
     /// When it was read.
     pub filled_ms: i64,
     /// How long it is fresh.
@@ -139,6 +141,7 @@ impl Page {
             fill: u64::from_str_radix(fill, 16).ok()?,
             status: status.parse().ok().filter(|status| (200..600).contains(status))?,
             version: version.parse().ok()?,
+            changed_us: 0,
             filled_ms: filled_ms.parse().ok()?,
             fresh_ms: fresh_ms.parse().ok()?,
             cost_us: cost_us.parse().ok()?,

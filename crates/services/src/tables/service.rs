@@ -32,6 +32,8 @@ use crate::database::{Connect, Database, DatabaseError};
 const REFILLS_MAX: u32 = 3;
 /// Keys that were asked for once, at most; then all are forgotten.
 const ONCE_MAX: usize = 100_000;
+/// The version of the newest kept answer is remembered for so long, in milliseconds: ten years.
+const NEWEST_MS: i64 = 10 * 365 * 86_400_000;
 /// Bodies below this are not compressed, in bytes.
 const COMPRESS_BYTES_MIN: usize = 512;
 
@@ -121,6 +123,11 @@ pub struct Fetch {
     is_stored: bool,
 }
 
+/// Where the version of a table's newest kept answer lies.
+fn newest_key(table: &str) -> String {
+    format!("cache-newest:{table}")
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -185,9 +192,38 @@ impl Tables {
         bits
     }
 
+    /// Whether kept answers are of this database's past. They are not if it was put back to an
+    /// earlier state while nobody looked: then it has a lower version than the newest answer kept,
+    /// or the same one by another change. They are removed.
+    fn has_compared(&self, served: &Served, now_ms: i64) -> bool {
+        if served.is_compared.load(Ordering::Acquire) {
+            return true;
+        }
+        let name = &served.table.name;
+        let Ok(found) = self.parts.shelf.get(&newest_key(name), now_ms) else {
+            self.stats.shelf_errors.add();
+            return false;
+        };
+        let text = found.and_then(|value| String::from_utf8(value).ok()).unwrap_or_default();
+        let newest = text.split_once(' ').and_then(|(version, changed)| {
+            Some((version.parse::<i64>().ok()?, changed.parse::<i64>().ok()?))
+        });
+        let (version, changed_us) = served.begun;
+        if newest.is_some_and(|(kept, at)| kept > version || (kept == version && at != changed_us))
+        {
+            tracing::warn!("table {name}: the database was put back; kept answers are removed");
+            self.purge(name);
+        }
+        served.is_compared.store(true, Ordering::Release);
+        true
+    }
+
     /// A kept answer, if its key still holds it.
-    fn kept(&self, key: &Arc<str>, now_ms: i64) -> Option<Arc<Page>> {
-        let shelf = &self.parts.shelf;
+    fn kept(&self, ask: &Ask, now_ms: i64) -> Option<Arc<Page>> {
+        let (key, shelf) = (&ask.key, &self.parts.shelf);
+        if !self.has_compared(&ask.served, now_ms) {
+            return None;
+        }
         if let Some(page) = self.hot.get(key) {
             match shelf.begins(key, &page.start(), now_ms) {
                 Ok(true) => return Some(page),
@@ -219,7 +255,7 @@ impl Tables {
             return fetch(Forward::Bypass, None);
         }
         let now_ms = self.now_ms();
-        let Some(page) = self.kept(&ask.key, now_ms) else {
+        let Some(page) = self.kept(ask, now_ms) else {
             if control.only_if_cached {
                 return Look::Fault(Fault::NotKept);
             }
@@ -524,7 +560,15 @@ impl Tables {
         let caching = &ask.served.table.caching;
         let past_ms = caching.stale_ms.max(caching.stale_if_error_ms) as i64;
         let until_ms = page.filled_ms + i64::from(page.fresh_ms) + past_ms;
-        let put = self.parts.shelf.put(&ask.key, &page.encode(), until_ms, self.now_ms());
+        let (shelf, now_ms) = (&self.parts.shelf, self.now_ms());
+        if !self.has_compared(&ask.served, now_ms) {
+            return false;
+        }
+        // First what tells whether the answer may be used after a restart.
+        let newest = format!("{} {}", page.version, page.changed_us);
+        let key = newest_key(&ask.served.table.name);
+        let put = shelf.put(&key, newest.as_bytes(), now_ms + NEWEST_MS, now_ms);
+        let put = put.and_then(|()| shelf.put(&ask.key, &page.encode(), until_ms, now_ms));
         match put {
             Ok(()) => self.hot.put(&ask.key, page),
             Err(_) => self.stats.shelf_errors.add(),
@@ -543,10 +587,12 @@ impl Tables {
         });
         let (etag, next) = (page.etag.clone(), page.next.clone());
         let Page { fill, status, version, filled_ms, fresh_ms, cost_us, rows, .. } = **page;
+        let changed_us = page.changed_us;
         let page = Page {
             fill: fill ^ 1,
             status,
             version,
+            changed_us,
             filled_ms,
             fresh_ms,
             cost_us,
