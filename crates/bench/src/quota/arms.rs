@@ -219,7 +219,8 @@ impl Forebay {
         };
         let asks: Vec<Ask> = self.secrets.iter().map(ask).collect();
         let text = format!("{{\"accepted\":{each},").into_bytes();
-        let wanted = Wanted { statuses: vec![(200, 200), (202, 202)], text: Some(text) };
+        let wanted =
+            Wanted { statuses: vec![(200, 200), (202, 202)], text: Some(text), body: None };
         HttpTraffic::new(&asks, "bench", 0.0, 1, wanted)
     }
 }
