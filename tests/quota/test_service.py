@@ -271,6 +271,23 @@ def test_deliveries_come_again_under_the_same_id(server):
     assert org.root("GET", "/deliveries")[1][0]["tries"] == 2
 
 
+def test_a_secret_is_changed_while_receivers_know_the_old_one(server):
+    receiver = Receiver(204)
+    org = Org(server)
+    _, hook, _ = org.root("POST", "/webhooks", {"url": receiver.url})
+    status, fresh, _ = org.root("POST", f"/webhooks/{hook['id']}/secret", {})
+    assert status == 200 and fresh["secret"] != hook["secret"] and fresh["old_until"]
+    org.root("POST", f"/webhooks/{hook['id']}/test")
+    headers, body = receiver.wait(1)[0]
+    names = {name.lower(): name for name in headers}
+    signatures = headers[names["webhook-signature"]].split(" ")
+    assert len(signatures) == 2
+    for secret, signature in zip([fresh["secret"], hook["secret"]], signatures):
+        check_signature(secret, headers | {names["webhook-signature"]: signature}, body)
+    assert org.root("POST", "/webhooks/none/secret", {})[0] == 404
+    assert org.root("POST", f"/webhooks/{hook['id']}/secret", {"secret": "short"})[0] == 400
+
+
 def test_an_endpoint_that_is_gone_is_disabled(server):
     receiver = Receiver(410)
     org = Org(server)

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use services::database::{
     Connect, Database, DatabaseError, Dialect, Inside, Ran, Row, Statement, Step, Stepped, Value,
-    Within,
 };
 use tokio::sync::Notify;
 use tokio_postgres::error::SqlState;
@@ -27,7 +26,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Statement as Pr
 use crate::marks::numbered;
 use crate::postgres_values::{Cell, Written, array};
 use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning};
-use crate::unit;
+use crate::unit::{self, Stepwise};
 
 /// Statements that stay prepared in a connection; when there are more, all are forgotten.
 const STATEMENTS_KEPT: usize = 256;
@@ -89,9 +88,6 @@ impl Connect for Postgres {
         Ok(Box::new(Open { client, turning, prepared, heard, channel }))
     }
 }
-
-/// Begins a transaction that sees one state of the database.
-const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 struct Open {
     client: Client,
@@ -330,6 +326,11 @@ impl Open {
         let Open { client, turning, prepared, .. } = self;
         (turning, Desk { client, prepared })
     }
+}
+
+impl Stepwise for Open {
+    const DIALECT: Dialect = Dialect::Postgres;
+    const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
     fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
         let (turning, desk) = self.desk();
@@ -392,12 +393,7 @@ impl Database for Open {
     }
 
     fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
-        self.plain(if unit::writes(steps) { "BEGIN" } else { SNAPSHOT })?;
-        match unit::run(steps, |sql, values| self.run_prepared(sql, values)) {
-            Ok(done) => self.plain("COMMIT").map(|()| done),
-            Err(error @ DatabaseError::Lost(_)) => Err(error),
-            Err(error) => self.plain("ROLLBACK").and(Err(error)),
-        }
+        unit::alone(self, steps)
     }
 
     fn listen(&mut self, channel: &str, most: Duration) -> Result<Option<bool>, DatabaseError> {
@@ -417,25 +413,7 @@ impl Database for Open {
     }
 
     fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
-        self.plain("BEGIN")?;
-        match inside(&mut UnderWay(self)) {
-            Ok(true) => self.plain("COMMIT"),
-            Ok(false) => self.plain("ROLLBACK"),
-            Err(error @ DatabaseError::Lost(_)) => Err(error),
-            Err(error) => self.plain("ROLLBACK").and(Err(error)),
-        }
-    }
-}
-
-struct UnderWay<'a>(&'a mut Open);
-
-impl Within for UnderWay<'_> {
-    fn dialect(&self) -> Dialect {
-        Dialect::Postgres
-    }
-
-    fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
-        self.0.run_prepared(sql, values)
+        unit::within(self, inside)
     }
 }
 

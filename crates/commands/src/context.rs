@@ -357,6 +357,8 @@ pub struct Context<'a> {
     pub log: Records,
     /// The script that runs it, if one does.
     pub script: Option<ScriptLocks<'a>>,
+    /// Commands that cannot be undone, for the moment when the transaction or script is whole.
+    pub late: Vec<OwnedArgs>,
 }
 
 impl<'a> Context<'a> {
@@ -370,7 +372,8 @@ impl<'a> Context<'a> {
         core: &'a crate::engine::Core,
         entry: &'a Entry,
     ) -> Context<'a> {
-        Context { keys, out, session, host, core, entry, log: Records::default(), script: None }
+        let (log, script, late) = (Records::default(), None, Vec::new());
+        Context { keys, out, session, host, core, entry, log, script, late }
     }
 
     /// The name of the running command in lower case, as error texts have it.

@@ -660,6 +660,8 @@ impl Host for Hub {
 
     fn end_inside(&mut self, _: &Session, entry: &Entry, _: Args<'_>, failed: bool) {
         let elapsed = self.inside_started.take().map(|started| started.elapsed().as_nanos() as u64);
+        // EVAL itself declares neither: what it calls makes its reply wait for the log.
+        self.touched |= entry.command.flags.has(READONLY) || entry.command.flags.has(WRITE);
         let counts = self.counts();
         counts.call(entry.index, elapsed.map_or(0, |each| each * TIMED_INSIDE));
         if failed {

@@ -26,7 +26,7 @@ use crate::reply::Fields;
 use crate::run::Place;
 use crate::serve::{busy, error_of, fill_stream, image_record, log_records, record_of};
 use crate::settings::settings;
-use crate::{frozen, image, indexing, live, readers, statistics};
+use crate::{frozen, image, indexing, live, readers, statistics, unit};
 
 /// One command that waits.
 pub struct Order {
@@ -150,15 +150,15 @@ fn run(database: &Arc<Database>, jobs: Vec<Job>) {
     if commands > 1 {
         all = run_together(&mut lease, &jobs, &images, &mut records);
     }
-    let all: Vec<Option<Ran>> = match all {
-        Some(all) => all.into_iter().map(Some).collect(),
-        None => {
-            records.clear();
-            let each = jobs.iter().zip(&images);
-            each.map(|(job, images)| run_or_leave(&mut lease, job, images)).collect()
-        }
-    };
+    if all.is_none() {
+        records.clear();
+    }
     records.into_iter().for_each(|record| database.leave(record));
+    let done = all.unwrap_or_else(|| jobs.iter().map(|_| None).collect());
+    let each = jobs.iter().zip(&images).zip(done);
+    let all: Vec<Option<Ran>> = each
+        .map(|((job, images), done)| done.or_else(|| run_or_leave(&mut lease, job, images)))
+        .collect();
     drop(lease);
     for (job, ran) in jobs.into_iter().zip(all) {
         match ran {
@@ -238,6 +238,7 @@ fn perform_order(
             failure @ (Failure::TooLong
             | Failure::GroupLost
             | Failure::NeedsKeys
+            | Failure::NeedsUnit
             | Failure::Yielded),
         ) => Err(failure),
         Err(failure) => {
@@ -248,26 +249,29 @@ fn perform_order(
     }
 }
 
-/// Runs jobs in one transaction; `None` if that did not work, and nothing is left of it.
+/// Runs jobs in one transaction; `None` if that did not work, and nothing is left of it. Those
+/// that call commands are left out.
 fn run_together(
     lease: &mut Lease,
     jobs: &[Job],
     images: &[Vec<Option<Vec<u8>>>],
     records: &mut Vec<Record>,
-) -> Option<Vec<Ran>> {
+) -> Option<Vec<Option<Ran>>> {
     lease.begin_group().ok()?;
     live::forget();
     let mut all = Vec::with_capacity(jobs.len());
     for (job, images) in jobs.iter().zip(images) {
-        let mut ran = Ran::default();
+        let mut ran = Some(Ran::default());
         for (order, image) in job.orders.iter().zip(images) {
             let resp3 = job.client.resp3;
             match perform_order(lease, order, image.as_deref(), resp3, Place::Group) {
                 Ok((piece, record)) => {
+                    let ran = ran.get_or_insert_default();
                     ran.pieces.push(piece);
                     ran.wrote |= record.is_some();
                     records.extend(record);
                 }
+                Err(Failure::NeedsUnit) if job.orders.len() == 1 => ran = None,
                 Err(_) => {
                     lease.rollback_group();
                     return None;
@@ -346,13 +350,27 @@ fn perform_yielding(
 /// Each round of copying keys knows at least one table more.
 pub(crate) const ROUNDS_MAX: usize = 64;
 
-/// Copies the keys that a statement asked for, with all shards locked for the moment.
+/// Copies the keys that a statement asked for, with their shards locked for the moment.
 pub(crate) fn copy_keys(job: &Job) -> Result<(), String> {
     let mut copied = Ok(());
+    let single = live::single_keys();
     job.background.turn(&mut |turn| {
-        copied = turn.with_all_keys(job.client.db, live::copy);
+        let Some(keys) = &single else {
+            copied = turn.with_all_keys(job.client.db, live::copy);
+            return;
+        };
+        let (mut session, mut out) = (session_of(&job.client), Writer::new(false));
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        turn.with_keys(&mut session, &mut out, &keys, |cx| copied = live::copy(&cx.keys));
     });
     copied
+}
+
+/// A session in a waiting client's place.
+pub(crate) fn session_of(client: &Client) -> Session {
+    let mut session = Session::new(client.id);
+    (session.db, session.resp3) = (client.db, client.resp3);
+    session
 }
 
 /// Runs a job's commands one by one.
@@ -377,6 +395,13 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
             };
         }
         live::forget();
+        if matches!(result, Err(Failure::NeedsUnit)) {
+            let database = Arc::clone(&lease.database);
+            lease.end();
+            ran.pieces.push(unit::run_order(&database, job, order));
+            *lease = database.lease();
+            continue;
+        }
         match result {
             Ok((piece, record)) => {
                 ran.pieces.push(piece);
@@ -397,9 +422,7 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
 
 /// Logs what a job did, fills its streams, and answers its client.
 pub(crate) fn answer(database: &Arc<Database>, job: &Job, ran: Ran) {
-    let mut session = Session::new(job.client.id);
-    session.db = job.client.db;
-    session.resp3 = job.client.resp3;
+    let mut session = session_of(&job.client);
     let mut reply = Writer::new(job.client.resp3);
     let mut keys: Vec<&[u8]> = vec![&job.key];
     keys.extend(ran.pieces.iter().filter_map(|piece| match piece {
@@ -433,7 +456,7 @@ pub(crate) fn answer(database: &Arc<Database>, job: &Job, ran: Ran) {
     }
 }
 
-fn holds(cx: &Context<'_>, key: &[u8], database: &Arc<Database>) -> bool {
+pub(crate) fn holds(cx: &Context<'_>, key: &[u8], database: &Arc<Database>) -> bool {
     match cx.keys.peek(key) {
         Some(ValueRef::Foreign(value)) => {
             value.downcast::<Held>().is_some_and(|held| Arc::ptr_eq(&held.0, database))

@@ -5,10 +5,13 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use commands::command::{Pipeline, WRITE};
 use commands::context::{Block, Blocked, Context, Participant, Wake};
 use commands::error::Error;
+use keyspace::hasher::hash;
+use keyspace::keyspace::shard_of;
 use keyspace::raw::shards::ShardSet;
 use keyspace::value::{Kind, Value, ValueRef};
 use keyspace::waiting::Waiter;
@@ -26,7 +29,7 @@ use crate::reply::Fields;
 use crate::run::Place;
 use crate::settings::settings;
 use crate::statistics::Count;
-use crate::{indexing, readers, statistics, transaction};
+use crate::{indexing, readers, statistics, transaction, unit};
 
 /// The database at a key.
 ///
@@ -58,6 +61,9 @@ pub fn error_of(failure: Failure, dialect: Dialect) -> Error {
         Failure::Refused(text) => Error::new(text),
         Failure::NeedsKeys => {
             Error::text("ERR live keys cannot be read here: the transaction does not hold them")
+        }
+        Failure::NeedsUnit => {
+            Error::text("ERR commands cannot be called from here, nor live keys written")
         }
         Failure::TooLong | Failure::Yielded => Error::text("ERR the statement takes too long here"),
         Failure::Busy => busy(dialect),
@@ -149,8 +155,17 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         catch_up(cx, plan.key, lease);
         frozen::begin(cx.keys.now_ms(), None);
         let source = copied(cx, &plan, background.is_some())?;
-        match perform_live(cx, lease, &plan, source.as_deref(), place) {
-            Err(Failure::TooLong) if background.is_some() => is_long = true,
+        let mut result = perform_live(cx, lease, &plan, source.as_deref(), place);
+        if matches!(result, Err(Failure::NeedsUnit)) {
+            frozen::begin(cx.keys.now_ms(), None);
+            result = unit::perform_alone(cx, lease, &plan, args, place);
+        }
+        match result {
+            Err(Failure::TooLong | Failure::NeedsKeys | Failure::NeedsUnit | Failure::Busy)
+                if background.is_some() =>
+            {
+                is_long = true;
+            }
             result => return finish(cx, &plan, &database, args, result, source),
         }
     }
@@ -170,7 +185,7 @@ fn is_near(database: &Database) -> bool {
 const PENDING_HERE_MAX: usize = 100;
 
 /// Writes what is pending in the database's indexes, and logs it.
-fn catch_up(cx: &mut Context<'_>, key: &[u8], lease: &mut Lease) {
+pub(crate) fn catch_up(cx: &mut Context<'_>, key: &[u8], lease: &mut Lease) {
     if let Some(record) = indexing::catch_up(lease)
         && cx.keys.space().is_logging()
     {
@@ -178,9 +193,9 @@ fn catch_up(cx: &mut Context<'_>, key: &[u8], lease: &mut Lease) {
     }
 }
 
-/// As `perform`, with the keys that the SQL reads, where they can be had: where every shard is
-/// held, or nobody else is there.
-fn perform_live(
+/// As `perform`, with the keys that the SQL reads, where they can be had: where their shards are
+/// held or free, in a transaction with keys, or where nobody else is there.
+pub(crate) fn perform_live(
     cx: &mut Context<'_>,
     lease: &mut Lease,
     plan: &Plan<'_>,
@@ -191,10 +206,9 @@ fn perform_live(
     const ROUNDS_MAX: usize = 64;
     live::forget();
     let mut result = perform(lease, plan, image, cx.out, place);
-    let is_free = cx.host.background().is_none();
+    let is_unit = matches!(place, Place::Unit(_)) || cx.host.background().is_none();
     for _ in 0..ROUNDS_MAX {
-        let may_look = is_free || cx.keys.held().has_all(&ShardSet::ALL);
-        if result.as_ref().err() != Some(&Failure::NeedsKeys) || !may_look {
+        if result.as_ref().err() != Some(&Failure::NeedsKeys) || !may_look(cx, is_unit) {
             break;
         }
         live::copy(&cx.keys).map_err(Failure::Refused)?;
@@ -202,6 +216,20 @@ fn perform_live(
     }
     live::forget();
     result
+}
+
+/// Whether the keys that are wanted are held, or can be. Outside of transactions only single ones
+/// are looked at here.
+fn may_look(cx: &mut Context<'_>, is_unit: bool) -> bool {
+    let mut set = ShardSet::ALL;
+    if let Some(keys) = live::single_keys() {
+        set = ShardSet::default();
+        keys.iter().for_each(|key| set.add(shard_of(hash(key))));
+    } else if !is_unit {
+        return cx.keys.held().has_all(&set);
+    }
+    let wait = if is_unit { settings().busy_wait_ms() } else { 0 };
+    cx.take_more(&set, Duration::from_millis(wait)).is_ok()
 }
 
 /// What a copy copies, where it may be read at once.
@@ -479,6 +507,7 @@ impl Group {
                     self.next += 1;
                 }
                 Err(Failure::TooLong) => return Stop::TooLong,
+                Err(Failure::NeedsKeys | Failure::NeedsUnit) => return Stop::Other,
                 Err(Failure::GroupLost) => return Stop::Lost,
                 Err(failure) => {
                     statistics::add(plan.count, 0, 1);
@@ -629,8 +658,7 @@ fn run_in_unit(
         log_records(cx, plan.key, &[record]);
     }
     frozen::begin(cx.keys.now_ms(), None);
-    let place = Place::Unit(settings().unit_timeout_ms());
-    let result = perform_live(cx, &mut taken.lease, plan, None, place);
+    let result = unit::perform_within(cx, &mut taken.lease, plan);
     cx.session.unit = unit;
     finish(cx, plan, database, args, result, None)
 }

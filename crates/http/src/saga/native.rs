@@ -154,7 +154,7 @@ impl Saga {
             Some(Some(durability)) => durability,
             Some(None) => return bad("durability is none, everysec or always"),
         };
-        t.trace_parent = header("traceparent").unwrap_or_default().into();
+        t.trace_parent = super::dtm::trace_parent(parts).into();
         let is_known = self.coordinator.get(&gid).is_some();
         let result = wait(|done| self.coordinator.submit(t, asked.wait, moment, done)).await;
         let shown = self.coordinator.get(&gid);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::answer::{Ack, Outcome, Refusal, refuse};
 use super::batch::Batch;
+use super::fence;
 use super::known::{Known, release};
 use super::org::Org;
 use super::queue::{Group, Queue, Work};
@@ -116,12 +117,14 @@ pub struct Committer {
     /// Its name in the batch table.
     pub writer: String,
     counts: Arc<Counts>,
+    /// The mark of its connections, if they store records; see [`fence`].
+    pub(super) mark: Option<usize>,
 }
 
 impl Committer {
     /// Not connected yet.
     pub fn new(connect: Arc<dyn Connect>, writer: String, counts: Arc<Counts>) -> Committer {
-        Committer { connect, database: None, writer, counts }
+        Committer { connect, database: None, writer, counts, mark: None }
     }
 
     /// The SQL.
@@ -156,7 +159,11 @@ impl Committer {
     /// The connection, made if there is none.
     pub fn database(&mut self) -> Result<&mut dyn Database, DatabaseError> {
         if self.database.is_none() {
-            self.database = Some(self.connect.connect()?);
+            let mut database = self.connect.connect()?;
+            if let Some(mark) = self.mark {
+                fence::hold(&mut *database, mark)?;
+            }
+            self.database = Some(database);
         }
         let database = self.database.as_mut().expect("it was made above");
         Ok(&mut **database)

@@ -178,16 +178,47 @@ pub fn id_of(record: &[u8]) -> Option<u64> {
     Reader(record.get(1..)?).number()
 }
 
-/// The kind of the transaction in a snapshot, without reading the rest.
-pub fn kind_of(record: &[u8]) -> Option<Kind> {
+/// What of a transaction is looked at without making it whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Outline<'a> {
+    pub id: u64,
+    pub gid: &'a str,
+    pub name: &'a str,
+    pub kind: Kind,
+    pub status: Status,
+    pub hold: Hold,
+    pub finished_ms: u64,
+}
+
+/// The outline of the transaction in a snapshot, without reading the rest.
+pub fn outline(record: &[u8]) -> Option<Outline<'_>> {
     let mut r = Reader(record);
     (r.byte()? == SNAPSHOT).then_some(())?;
-    // Id and beginning, gid and name.
-    r.number()?;
-    r.number()?;
+    let (id, created_ms) = (r.number()?, r.number()?);
+    let gid = std::str::from_utf8(r.bytes()?).ok()?;
+    let name = std::str::from_utf8(r.bytes()?).ok()?;
+    let kind = Kind::of_number(r.byte()?)?;
+    // Durability, protocol; the options: flags, four numbers, headers.
+    r.byte()?;
     r.bytes()?;
-    r.bytes()?;
-    Kind::of_number(r.byte()?)
+    r.byte()?;
+    for _ in 0..4 {
+        r.number()?;
+    }
+    for _ in 0..r.number()? {
+        r.bytes()?;
+        r.bytes()?;
+    }
+    // The client's data, who is asked, the trace.
+    for _ in 0..3 {
+        r.bytes()?;
+    }
+    let status = Status::of_number(r.byte()?)?;
+    let hold = Hold::of_number(r.byte()?)?;
+    r.time(created_ms)?;
+    let finished_ms = r.time(created_ms)?;
+    Some(Outline { id, gid, name, kind, status, hold, finished_ms })
 }
 
 /// The transaction in a snapshot.
@@ -408,7 +439,11 @@ mod tests {
         let t = saga();
         assert_eq!(read_snapshot(&snapshot(&t)).unwrap(), t);
         assert_eq!(id_of(&snapshot(&t)), Some(77));
-        assert_eq!(kind_of(&snapshot(&t)), Some(Kind::Saga));
+        let record = snapshot(&t);
+        let seen = outline(&record).unwrap();
+        assert_eq!((seen.id, seen.gid, seen.name), (t.id, &*t.gid, &*t.name));
+        assert_eq!((seen.kind, seen.status, seen.hold), (t.kind, t.status, t.hold));
+        assert_eq!(seen.finished_ms, t.finished_ms);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
+use foldhash::fast::RandomState;
 use persist::journal::{Journal, Position};
 
 use super::codec;
@@ -204,8 +205,8 @@ pub(super) enum Slot {
 
 #[derive(Default)]
 pub(super) struct Shard {
-    pub(super) by_gid: HashMap<Box<str>, u64>,
-    pub(super) slots: HashMap<u64, Slot>,
+    pub(super) by_gid: HashMap<Box<str>, u64, RandomState>,
+    pub(super) slots: HashMap<u64, Slot, RandomState>,
 }
 
 /// What is to leave once a transition is recorded.
@@ -656,30 +657,9 @@ impl Coordinator {
 
     /// Transactions that match, newest first, and the id to go on from where there may be more.
     pub fn list(&self, filter: &Filter, limit: usize) -> (Vec<Transaction>, Option<u64>) {
-        let (ids, next) = {
-            let index = held(&self.index);
-            let status = filter.status;
-            let by_index = |id| status.is_none_or(|status| index.has_status(id, status));
-            match filter.kind {
-                None => index.list(filter, limit, by_index),
-                // Kinds are not indexed: whole pages are looked through below.
-                Some(_) => index.list(filter, super::index::LOOKED_AT_MAX, by_index),
-            }
-        };
-        let mut found = Vec::new();
-        for id in ids {
-            let is_meant = |slot: &&Slot| match (filter.kind, slot) {
-                (None, _) => true,
-                (kind, Slot::Live(live)) => Some(live.t.kind) == kind,
-                (kind, Slot::Done(bytes)) => codec::kind_of(bytes) == kind,
-            };
-            let shard = self.shard_of_id(id);
-            found.extend(shard.slots.get(&id).filter(is_meant).and_then(whole));
-            if found.len() == limit && filter.kind.is_some() {
-                return (found, Some(id));
-            }
-        }
-        (found, next)
+        let (ids, next) = held(&self.index).list(filter, limit);
+        let known = |id| self.shard_of_id(id).slots.get(&id).and_then(whole);
+        (ids.into_iter().filter_map(known).collect(), next)
     }
 
     /// Looks at the counts by status and hold.

@@ -1,4 +1,4 @@
-//! Which transactions there are by status, by name and by age, for lists and for retention; and
+//! Which transactions there are by status and kind, by name and by age, for lists and for retention; and
 //! where the log's oldest records of them are.
 //!
 //! Ids ascend with time and carry it (`ID_TIME_SHIFT`), so a range of ages is a range of ids and
@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use persist::journal::Position;
 
+use super::codec::Outline;
 use super::transaction::Transaction;
 use super::words::{Hold, Kind, Status};
 
@@ -18,6 +19,9 @@ pub const ID_TIME_SHIFT: u32 = 20;
 /// Transactions that one page may look at before it ends with fewer than were asked for.
 pub const LOOKED_AT_MAX: usize = 10_000;
 
+const STATUSES: usize = Status::ALL.len();
+const KINDS: usize = Kind::ALL.len();
+
 /// What a list is to hold. Empty = everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -25,7 +29,7 @@ pub struct Filter {
     pub status: Option<Status>,
     /// Only those that stand still in this way.
     pub hold: Option<Hold>,
-    /// Only these; looked up one by one.
+    /// Only these.
     pub kind: Option<Kind>,
     /// Only those with this name.
     pub name: Option<Box<str>>,
@@ -41,6 +45,7 @@ pub struct Filter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     status: Status,
+    kind: Kind,
     hold: Hold,
     name: Box<str>,
 }
@@ -48,14 +53,20 @@ pub struct Entry {
 impl Entry {
     /// What the index is to know of a transaction.
     pub fn of(t: &Transaction) -> Entry {
-        Entry { status: t.status, hold: t.hold, name: t.name.clone() }
+        Entry { status: t.status, kind: t.kind, hold: t.hold, name: t.name.clone() }
+    }
+
+    /// The same for one that is known as its snapshot.
+    pub fn of_outline(outline: &Outline) -> Entry {
+        let Outline { status, kind, hold, name, .. } = *outline;
+        Entry { status, kind, hold, name: name.into() }
     }
 }
 
 /// See the module.
 #[derive(Default)]
 pub struct Index {
-    by_status: [BTreeSet<u64>; 5],
+    by_status: [[BTreeSet<u64>; KINDS]; STATUSES],
     by_hold: [BTreeSet<u64>; 3],
     by_name: BTreeMap<Box<str>, BTreeSet<u64>>,
     /// Finished ones, in the order of their ends: succeeded and failed.
@@ -84,11 +95,11 @@ impl Index {
             return;
         }
         if let Some(entry) = before {
-            self.by_status[entry.status as usize].remove(&id);
+            self.by_status[entry.status as usize][entry.kind as usize].remove(&id);
             self.by_hold[entry.hold as usize].remove(&id);
         }
         if let Some(entry) = after {
-            self.by_status[entry.status as usize].insert(id);
+            self.by_status[entry.status as usize][entry.kind as usize].insert(id);
             if entry.hold != Hold::None {
                 self.by_hold[entry.hold as usize].insert(id);
             }
@@ -152,7 +163,7 @@ impl Index {
 
     /// How many have this status.
     pub fn count(&self, status: Status) -> usize {
-        self.by_status[status as usize].len()
+        self.by_status[status as usize].iter().map(BTreeSet::len).sum()
     }
 
     /// How many stand still in this way.
@@ -163,18 +174,13 @@ impl Index {
     /// When the oldest that is not finished was made, in ms since 1970.
     pub fn oldest_open_ms(&self) -> Option<u64> {
         let open = Status::ALL.iter().filter(|status| !status.is_final());
-        let oldest = open.filter_map(|&status| self.by_status[status as usize].first()).min()?;
+        let sets = open.flat_map(|&status| &self.by_status[status as usize]);
+        let oldest = sets.filter_map(BTreeSet::first).min()?;
         Some(oldest >> ID_TIME_SHIFT)
     }
 
-    /// Ids that may match, newest first; `matches` decides about what no index knows. Also the id
-    /// to go on from, where there may be more.
-    pub fn list(
-        &self,
-        filter: &Filter,
-        limit: usize,
-        mut matches: impl FnMut(u64) -> bool,
-    ) -> (Vec<u64>, Option<u64>) {
+    /// Ids that match, newest first, and the id to go on from, where there may be more.
+    pub fn list(&self, filter: &Filter, limit: usize) -> (Vec<u64>, Option<u64>) {
         let from = filter.from_ms.unwrap_or(0) << ID_TIME_SHIFT;
         let to = filter.to_ms.map_or(u64::MAX, |ms| ms << ID_TIME_SHIFT);
         let to = to.min(filter.before.unwrap_or(u64::MAX));
@@ -200,29 +206,38 @@ impl Index {
                 Some(hold) => self.by_hold[hold as usize].contains(&id),
                 None => true,
             };
-            if is_named() && is_held() && matches(id) {
+            if is_named() && is_held() && self.is_like(id, filter) {
                 found.push(id);
             }
         }
         (found, last)
     }
 
-    /// The smallest sets that hold all that can match. Where a status is asked for along with a
-    /// name or a hold, `matches` has to look at the status.
+    /// The smallest sets that hold all that can match.
     fn sets(&self, filter: &Filter) -> Vec<&BTreeSet<u64>> {
         if let Some(name) = &filter.name {
             return self.by_name.get(name).into_iter().collect();
         }
-        match (filter.hold, filter.status) {
-            (Some(hold), _) => vec![&self.by_hold[hold as usize]],
-            (None, Some(status)) => vec![&self.by_status[status as usize]],
-            (None, None) => self.by_status.iter().collect(),
+        match filter.hold {
+            Some(hold) => vec![&self.by_hold[hold as usize]],
+            None => self.of_status_and_kind(filter).collect(),
         }
     }
 
-    /// Whether a transaction has a status, as far as is known here.
-    pub fn has_status(&self, id: u64, status: Status) -> bool {
-        self.by_status[status as usize].contains(&id)
+    /// The sets of the status and the kind that are asked for.
+    fn of_status_and_kind(&self, filter: &Filter) -> impl Iterator<Item = &BTreeSet<u64>> {
+        let (status, kind) = (filter.status, filter.kind);
+        let is_meant = move |place: usize| status.is_none_or(|status| status as usize == place);
+        let is_kind = move |place: usize| kind.is_none_or(|kind| kind as usize == place);
+        let rows = self.by_status.iter().enumerate().filter(move |(place, _)| is_meant(*place));
+        let sets = rows.flat_map(|(_, row)| row.iter().enumerate());
+        sets.filter(move |(place, _)| is_kind(*place)).map(|(_, set)| set)
+    }
+
+    /// Whether a transaction has the status and the kind that are asked for.
+    fn is_like(&self, id: u64, filter: &Filter) -> bool {
+        let is_in_set = filter.name.is_none() && filter.hold.is_none();
+        is_in_set || self.of_status_and_kind(filter).any(|set| set.contains(&id))
     }
 }
 
@@ -231,7 +246,7 @@ mod tests {
     use super::*;
 
     fn entry(status: Status, name: &str) -> Entry {
-        Entry { status, hold: Hold::None, name: name.into() }
+        Entry { status, kind: Kind::Saga, hold: Hold::None, name: name.into() }
     }
 
     #[test]
@@ -242,15 +257,13 @@ mod tests {
             index.update(id << ID_TIME_SHIFT, None, Some(&entry(status, "n")));
         }
         let mut filter = Filter::default();
-        let (page, next) = index.list(&filter, 4, |_| true);
+        let (page, next) = index.list(&filter, 4);
         let times: Vec<u64> = page.iter().map(|id| id >> ID_TIME_SHIFT).collect();
         assert_eq!(times, [10, 9, 8, 7]);
         filter.before = next;
         filter.status = Some(Status::Succeed);
         let times = |filter: &Filter| -> Vec<u64> {
-            let status = filter.status;
-            let matches = |id| status.is_none_or(|status| index.has_status(id, status));
-            index.list(filter, 100, matches).0.iter().map(|id| id >> ID_TIME_SHIFT).collect()
+            index.list(filter, 100).0.iter().map(|id| id >> ID_TIME_SHIFT).collect()
         };
         assert_eq!(times(&filter), [6, 4, 2]);
         (filter.from_ms, filter.to_ms, filter.before) = (Some(4), Some(8), None);
@@ -277,10 +290,54 @@ mod tests {
     fn a_page_ends_when_it_has_looked_long_enough() {
         let mut index = Index::default();
         for id in 0..2 * LOOKED_AT_MAX as u64 {
-            index.update(id, None, Some(&entry(Status::Succeed, "")));
+            index.update(id, None, Some(&entry(Status::Succeed, "a")));
         }
-        let (found, next) = index.list(&Filter::default(), 10, |_| false);
+        let name = Some("a".into());
+        let filter = Filter { status: Some(Status::Failed), name, ..Filter::default() };
+        let (found, next) = index.list(&filter, 10);
         assert!(found.is_empty());
         assert_eq!(next, Some(LOOKED_AT_MAX as u64));
+    }
+
+    #[test]
+    fn every_filter_finds_what_looking_at_all_finds() {
+        let mut index = Index::default();
+        let mut all = Vec::new();
+        for id in 0..600u64 {
+            let status = Status::ALL[id as usize % STATUSES];
+            let kind = Kind::ALL[id as usize / 7 % KINDS];
+            let hold = [Hold::None, Hold::Paused, Hold::Dead][id as usize / 3 % 3];
+            let name: Box<str> = ["", "a", "b"][id as usize / 11 % 3].into();
+            let entry = Entry { status, kind, hold, name };
+            index.update(id, None, Some(&entry));
+            all.push((id, entry));
+        }
+        fn each<T: Copy>(values: &[T]) -> impl Iterator<Item = Option<T>> {
+            values.iter().copied().map(Some).chain([None])
+        }
+        for status in each(Status::ALL) {
+            for kind in each(Kind::ALL) {
+                for hold in each(&[Hold::Paused, Hold::Dead]) {
+                    for name in each(&["a", "b"]) {
+                        let filter = Filter {
+                            status,
+                            kind,
+                            hold,
+                            name: name.map(Into::into),
+                            ..Filter::default()
+                        };
+                        let is_meant = |entry: &Entry| {
+                            status.is_none_or(|status| entry.status == status)
+                                && kind.is_none_or(|kind| entry.kind == kind)
+                                && hold.is_none_or(|hold| entry.hold == hold)
+                                && name.is_none_or(|name| &*entry.name == name)
+                        };
+                        let wanted = all.iter().rev().filter(|(_, entry)| is_meant(entry));
+                        let wanted: Vec<u64> = wanted.map(|(id, _)| *id).collect();
+                        assert_eq!(index.list(&filter, 1000), (wanted, None), "{filter:?}");
+                    }
+                }
+            }
+        }
     }
 }

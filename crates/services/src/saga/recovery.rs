@@ -29,31 +29,36 @@ impl Coordinator {
     }
 
     fn replay_snapshot(&self, position: Position, record: &[u8]) -> Option<()> {
-        let t = codec::read_snapshot(record)?;
-        let id = t.id;
-        self.last_id.fetch_max(id, Ordering::Relaxed);
-        let number = id as usize % SHARDS_COUNT;
-        let mut shard = held(&self.shards[number]);
-        shard.by_gid.insert(t.gid.clone(), id);
-        let before = shard.slots.get(&id).map(|slot| match slot {
-            Slot::Live(live) => live.entry.clone(),
-            Slot::Done(_) => Entry::of(&t),
-        });
-        let is_new = before.is_none();
-        let entry = Entry::of(&t);
-        let mut index = held(&self.index);
-        index.update(id, before.as_ref(), Some(&entry));
-        index.based(position, id);
-        if t.status.is_final() {
-            if is_new {
-                let bytes = record.len() as u32;
-                index.finish(t.status, Finished { id, at_ms: t.finished_ms, bytes });
+        // Most are finished: those are not made whole.
+        let seen = codec::outline(record)?;
+        let id = seen.id;
+        let is_final = seen.status.is_final();
+        let entry = Entry::of_outline(&seen);
+        let slot = match is_final {
+            true => Slot::Done(record.into()),
+            false => {
+                let mut live = Live::new(codec::read_snapshot(record)?, entry.clone());
+                live.recorded_branches = live.t.branches.len();
+                Slot::Live(Box::new(live))
             }
-            shard.slots.insert(id, Slot::Done(record.into()));
-        } else {
-            let mut live = Live::new(t, entry);
-            live.recorded_branches = live.t.branches.len();
-            shard.slots.insert(id, Slot::Live(Box::new(live)));
+        };
+        self.last_id.fetch_max(id, Ordering::Relaxed);
+        let mut shard = held(&self.shards[id as usize % SHARDS_COUNT]);
+        let before = shard.slots.insert(id, slot);
+        if before.is_none() {
+            shard.by_gid.insert(seen.gid.into(), id);
+        }
+        let mut index = held(&self.index);
+        match &before {
+            Some(Slot::Live(live)) => index.update(id, Some(&live.entry), Some(&entry)),
+            // A finished one does not change.
+            Some(Slot::Done(_)) => {}
+            None => index.update(id, None, Some(&entry)),
+        }
+        index.based(position, id);
+        if is_final && !matches!(before, Some(Slot::Done(_))) {
+            let finished = Finished { id, at_ms: seen.finished_ms, bytes: record.len() as u32 };
+            index.finish(seen.status, finished);
         }
         Some(())
     }
