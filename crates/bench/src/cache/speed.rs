@@ -129,7 +129,7 @@ impl Speed {
         std::fs::write(&file, answer).map_err(|error| error.to_string())?;
         let mut command = Command::new(&self.program);
         command.args(["bench", "static-server", "--port", &port.to_string()]).arg(file);
-        command.args(["--threads", "2"]).stdout(Stdio::null());
+        command.args(["--threads", "1"]).stdout(Stdio::null());
         let process = Process::start_on(&mut command, Some(folder), server_core())?;
         scene::wait_for(port)?;
         let mut target = scene::http_target("bare", port);

@@ -149,15 +149,16 @@ impl Tables {
         let Some(operation) = operation(&parts.method, caller.shape, id.is_some()) else {
             return Err(not_allowed(&format!("{} does not do here.", parts.method)));
         };
-        permit(served, operation, &caller)?;
+        permit(&served, operation, &caller)?;
         if operation == Operation::Read {
-            return self.read(&parts, served, id, &caller).await;
+            return self.read(&parts, &served, id, &caller).await;
         }
         let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
             let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
             refuse(StatusCode::PAYLOAD_TOO_LARGE, &why, &[])
         })?;
-        self.write(&parts, served, operation, id, &caller, &body).await
+        let served = self.widened(served, operation, &body).await?;
+        self.write(&parts, &served, operation, id, &caller, &body).await
     }
 
     /// Which version a request speaks, and for whom.
