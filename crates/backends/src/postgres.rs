@@ -403,6 +403,10 @@ impl Within for UnderWay<'_> {
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
         self.0.run_prepared(sql, values)
     }
+
+    fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
+        self.0.plain(sql)
+    }
 }
 
 /// A transaction whose statements need what others of it make: each is prepared when those before
