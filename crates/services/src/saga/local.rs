@@ -269,6 +269,49 @@ impl Local {
         }
     }
 
+    /// Runs several, of any sagas, in one transaction, each within a savepoint of its own: what
+    /// one refuses does not touch the others, and they share one commit. Where the whole is
+    /// undone, each is run by itself.
+    pub fn run_sql_together(
+        steps: &[&Local],
+        database: &mut dyn Database,
+    ) -> Vec<(Verdict, String)> {
+        let mut outcomes = Vec::with_capacity(steps.len());
+        let ran = match steps {
+            [] => Ok(()),
+            [alone] => return vec![alone.run_sql(database)],
+            _ => database.within(&mut |tx| {
+                for step in steps {
+                    outcomes.push(step.in_savepoint(tx)?);
+                }
+                Ok(true)
+            }),
+        };
+        match ran {
+            Ok(()) => outcomes,
+            // It happened or it did not: the barrier will tell.
+            Err(error @ DatabaseError::Lost(_)) => {
+                vec![(Verdict::Unknown, error.to_string()); steps.len()]
+            }
+            Err(_) => steps.iter().map(|step| step.run_sql(database)).collect(),
+        }
+    }
+
+    /// An error says that the whole transaction cannot go on.
+    fn in_savepoint(&self, tx: &mut dyn Within) -> Result<(Verdict, String), DatabaseError> {
+        tx.plain("SAVEPOINT saga_step")?;
+        let (keep, said) = match self.in_transaction(tx) {
+            Ok(done) => done,
+            Err(error @ (DatabaseError::Busy(_) | DatabaseError::Lost(_))) => return Err(error),
+            Err(error) => (false, (Verdict::Failure, error.to_string())),
+        };
+        if !keep {
+            tx.plain("ROLLBACK TO SAVEPOINT saga_step")?;
+        }
+        tx.plain("RELEASE SAVEPOINT saga_step")?;
+        Ok(said)
+    }
+
     fn in_transaction(
         &self,
         tx: &mut dyn Within,
