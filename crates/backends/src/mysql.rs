@@ -16,12 +16,12 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Conn, Error, Opts, OptsBuilder, Params, Value as Cell};
 use services::database::{
     Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Step, Stepped,
-    Value, Within,
+    Value,
 };
 
 use crate::marks::pieces;
 use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning};
-use crate::unit;
+use crate::unit::{self, Stepwise};
 
 /// Statements that stay prepared in a connection.
 const STATEMENTS_KEPT: usize = 256;
@@ -85,10 +85,6 @@ impl Connect for Mysql {
         Ok(Box::new(Open { conn: Some(conn), turning }))
     }
 }
-
-/// Begins a transaction that sees one state of the database.
-const SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
-                        START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
 struct Open {
     /// None only while it is dropped.
@@ -359,6 +355,12 @@ impl Open {
     fn conn(&mut self) -> (&mut Turning, &mut Conn) {
         (&mut self.turning, self.conn.as_mut().expect("it is there until it is dropped"))
     }
+}
+
+impl Stepwise for Open {
+    const DIALECT: Dialect = Dialect::Mysql;
+    const SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+                        START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
     fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
         let (turning, conn) = self.conn();
@@ -384,6 +386,14 @@ impl Open {
             Ok(Ran { changed, rows: rows.into_iter().map(of_row).collect() })
         })
     }
+
+    fn commit(&mut self) -> Result<(), DatabaseError> {
+        // InnoDB's COMMIT itself does not fail: what it refuses has an unknown end.
+        self.plain("COMMIT").map_err(|error| match error {
+            DatabaseError::Refused(why) => DatabaseError::Lost(why),
+            error => error,
+        })
+    }
 }
 
 impl Database for Open {
@@ -404,44 +414,11 @@ impl Database for Open {
     }
 
     fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
-        self.plain(if unit::writes(steps) { "BEGIN" } else { SNAPSHOT })?;
-        match unit::run(steps, |sql, values| self.run_prepared(sql, values)) {
-            Ok(done) => {
-                self.plain("COMMIT").map_err(|error| match error {
-                    DatabaseError::Refused(why) => DatabaseError::Lost(why),
-                    error => error,
-                })?;
-                Ok(done)
-            }
-            Err(error @ DatabaseError::Lost(_)) => Err(error),
-            Err(error) => self.plain("ROLLBACK").and(Err(error)),
-        }
+        unit::alone(self, steps)
     }
 
     fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
-        self.plain("BEGIN")?;
-        match inside(&mut UnderWay(self)) {
-            // As in [`transact`], but that an error here comes from COMMIT itself.
-            Ok(true) => self.plain("COMMIT").map_err(|error| match error {
-                DatabaseError::Refused(why) => DatabaseError::Lost(why),
-                error => error,
-            }),
-            Ok(false) => self.plain("ROLLBACK"),
-            Err(error @ DatabaseError::Lost(_)) => Err(error),
-            Err(error) => self.plain("ROLLBACK").and(Err(error)),
-        }
-    }
-}
-
-struct UnderWay<'a>(&'a mut Open);
-
-impl Within for UnderWay<'_> {
-    fn dialect(&self) -> Dialect {
-        Dialect::Mysql
-    }
-
-    fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
-        self.0.run_prepared(sql, values)
+        unit::within(self, inside)
     }
 
     fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {

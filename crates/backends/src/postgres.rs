@@ -13,19 +13,20 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use services::database::{
     Connect, Database, DatabaseError, Dialect, Inside, Ran, Row, Statement, Step, Stepped, Value,
-    Within,
 };
+use tokio::sync::Notify;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Error, NoTls, Statement as Prepared};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Statement as Prepared};
 
 use crate::marks::numbered;
 use crate::postgres_values::{Cell, Written, array};
 use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning};
-use crate::unit;
+use crate::unit::{self, Stepwise};
 
 /// Statements that stay prepared in a connection; when there are more, all are forgotten.
 const STATEMENTS_KEPT: usize = 256;
@@ -61,10 +62,21 @@ impl Connect for Postgres {
     fn connect(&self) -> Result<Box<dyn Database>, DatabaseError> {
         let mut turning = Turning::new()?;
         let config = self.config.clone();
+        let heard = Arc::new(Notify::new());
+        let tell = Arc::clone(&heard);
         let client = turning.wait(CONNECT_TIMEOUT, async {
-            let (client, connection) = config.connect(NoTls).await.map_err(|err| error(&err))?;
-            // Its end is told to whoever asks next.
-            tokio::spawn(async move { drop(connection.await) });
+            let (client, mut connection) =
+                config.connect(NoTls).await.map_err(|err| error(&err))?;
+            // Its end is told to whoever asks next, and to whoever listens.
+            tokio::spawn(async move {
+                while let Some(Ok(told)) = poll_fn(|context| connection.poll_message(context)).await
+                {
+                    if matches!(told, AsyncMessage::Notification(_)) {
+                        tell.notify_one();
+                    }
+                }
+                tell.notify_one();
+            });
             let set = format!(
                 "SET lock_timeout = '{LOCK_WAIT_S}s'; SET standard_conforming_strings = on; \
                  SET client_min_messages = warning; SET timezone = 'UTC'"
@@ -72,17 +84,19 @@ impl Connect for Postgres {
             client.batch_execute(&set).await.map_err(|err| error(&err))?;
             Ok(client)
         })?;
-        Ok(Box::new(Open { client, turning, prepared: HashMap::new() }))
+        let (prepared, channel) = (HashMap::new(), None);
+        Ok(Box::new(Open { client, turning, prepared, heard, channel }))
     }
 }
-
-/// Begins a transaction that sees one state of the database.
-const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 struct Open {
     client: Client,
     turning: Turning,
     prepared: HashMap<String, Arc<Prepared>>,
+    /// A notification has come.
+    heard: Arc<Notify>,
+    /// Where it listens.
+    channel: Option<String>,
 }
 
 /// What an error says, with all that the server said.
@@ -309,9 +323,14 @@ async fn run(client: &Client, steps: &[Piece]) -> Result<Vec<u64>, DatabaseError
 
 impl Open {
     fn desk(&mut self) -> (&mut Turning, Desk<'_>) {
-        let Open { client, turning, prepared } = self;
+        let Open { client, turning, prepared, .. } = self;
         (turning, Desk { client, prepared })
     }
+}
+
+impl Stepwise for Open {
+    const DIALECT: Dialect = Dialect::Postgres;
+    const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
     fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
         let (turning, desk) = self.desk();
@@ -374,34 +393,27 @@ impl Database for Open {
     }
 
     fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
-        self.plain(if unit::writes(steps) { "BEGIN" } else { SNAPSHOT })?;
-        match unit::run(steps, |sql, values| self.run_prepared(sql, values)) {
-            Ok(done) => self.plain("COMMIT").map(|()| done),
-            Err(error @ DatabaseError::Lost(_)) => Err(error),
-            Err(error) => self.plain("ROLLBACK").and(Err(error)),
+        unit::alone(self, steps)
+    }
+
+    fn listen(&mut self, channel: &str, most: Duration) -> Result<Option<bool>, DatabaseError> {
+        if self.channel.as_deref() != Some(channel) {
+            let sql = format!("LISTEN \"{}\"", channel.replace('"', "\"\""));
+            let (turning, desk) = self.desk();
+            turning.wait(STATEMENT_TIMEOUT, async {
+                desk.client.batch_execute(&sql).await.map_err(|err| error(&err))
+            })?;
+            self.channel = Some(channel.to_string());
         }
+        let heard = Arc::clone(&self.heard);
+        self.turning.wait(STATEMENT_TIMEOUT, async move {
+            let told = tokio::time::timeout(most, heard.notified()).await;
+            Ok(Some(told.is_ok()))
+        })
     }
 
     fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
-        self.plain("BEGIN")?;
-        match inside(&mut UnderWay(self)) {
-            Ok(true) => self.plain("COMMIT"),
-            Ok(false) => self.plain("ROLLBACK"),
-            Err(error @ DatabaseError::Lost(_)) => Err(error),
-            Err(error) => self.plain("ROLLBACK").and(Err(error)),
-        }
-    }
-}
-
-struct UnderWay<'a>(&'a mut Open);
-
-impl Within for UnderWay<'_> {
-    fn dialect(&self) -> Dialect {
-        Dialect::Postgres
-    }
-
-    fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
-        self.0.run_prepared(sql, values)
+        unit::within(self, inside)
     }
 
     fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_backends::address::open;
 use proptest::prelude::*;
@@ -243,7 +244,7 @@ fn a_connection_that_ends_is_lost_and_a_new_one_is_there() {
             Dialect::Postgres => drop(second.query(&kill, &[]).expect("killed")),
             _ => drop(run(&mut *second, &kill).expect("killed")),
         }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         let write = Statement::run("INSERT INTO ends (id) VALUES (?)", vec![1.into()]);
         let lost = first.transact(&[write.clone(), write.clone()]);
         assert!(matches!(lost, Err(DatabaseError::Lost(_))), "{lost:?}");
@@ -316,6 +317,27 @@ fn a_transaction_looks_at_what_it_did() {
         assert!(matches!(failed, Err(DatabaseError::Duplicate(_))), "{failed:?}");
         let rows = database.query("SELECT many FROM looks", &[]).expect("rows");
         assert_eq!(rows, [[Value::Int(2)]]);
+    }
+}
+
+#[test]
+fn whoever_listens_hears_of_a_change_where_the_product_can() {
+    for place in places("told") {
+        let (mut listener, mut other) = (place.open(), place.open());
+        let short = Duration::from_millis(1);
+        let heard = listener.listen("a channel", short).expect("it listens");
+        if other.dialect() != Dialect::Postgres {
+            assert_eq!(heard, None);
+            continue;
+        }
+        assert_eq!(heard, Some(false));
+        let notify = "SELECT CAST(pg_notify('a channel', 'x') AS text)";
+        other.query(notify, &[]).expect("a notification");
+        let long = Duration::from_secs(60);
+        assert_eq!(listener.listen("a channel", long), Ok(Some(true)));
+        // It is good for questions as well.
+        assert!(listener.query("SELECT 1", &[]).is_ok());
+        assert_eq!(listener.listen("a channel", short), Ok(Some(false)));
     }
 }
 

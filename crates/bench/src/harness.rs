@@ -116,6 +116,8 @@ pub struct Sample {
     pub notes: Vec<String>,
     /// Latencies in nanoseconds, by what they count from.
     pub histograms: Vec<(&'static str, Histogram<u64>)>,
+    /// Latencies in nanoseconds of the things that a cell is made of, such as addresses, by number.
+    pub items: Vec<Histogram<u64>>,
 }
 
 /// One measurement's place in the plan.
@@ -138,8 +140,13 @@ pub enum Chart {
     Lines(&'static str),
     /// Latency by percentile, a small chart for each cell.
     Percentiles,
+    /// Each run of a metric side by side, a small chart for each cell, a line for each arm.
+    Runs(&'static str),
     /// Every measurement in the order in which they ran, relative to its arm's median.
     Drift(&'static str),
+    /// The things that each cell is made of, by number: mean with a ribbon of one standard
+    /// deviation, the same with a logarithmic axis, and percentiles.
+    Ribbons,
 }
 
 /// What can be measured by this harness.
@@ -166,6 +173,10 @@ pub trait Experiment {
     fn caveats(&self) -> Vec<String>;
     /// Measures one place of the plan. `live` is told the operations so far.
     fn measure(&mut self, turn: Turn, live: &mut dyn FnMut(u64)) -> Result<Sample, String>;
+    /// Files that are written beside the report: name and content.
+    fn files(&self, _: &Results) -> Vec<(String, String)> {
+        Vec::new()
+    }
     /// Removes what the experiment has left in the servers.
     fn clean_up(&mut self) -> Result<(), String>;
 }
@@ -204,6 +215,37 @@ pub struct Entry {
     pub failures: u64,
     /// Latency by percentile, all rounds together.
     pub curves: Vec<Curve>,
+    /// Latency of each thing that the cell is made of, all rounds together.
+    pub items: Vec<Item>,
+}
+
+/// Latency of one thing of many in a cell, in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Item {
+    /// Mean.
+    pub mean_us: f64,
+    /// Standard deviation.
+    pub deviation_us: f64,
+    /// Half are below.
+    pub p50_us: f64,
+    /// 95 of 100 are below.
+    pub p95_us: f64,
+    /// 99 of 100 are below.
+    pub p99_us: f64,
+}
+
+impl Item {
+    /// Of latencies in nanoseconds.
+    pub fn of(latency: &Histogram<u64>) -> Item {
+        let percentile = |percentile| latency.value_at_percentile(percentile) as f64 / 1e3;
+        Item {
+            mean_us: latency.mean() / 1e3,
+            deviation_us: latency.stdev() / 1e3,
+            p50_us: percentile(50.0),
+            p95_us: percentile(95.0),
+            p99_us: percentile(99.0),
+        }
+    }
 }
 
 /// Latency by percentile.
@@ -287,10 +329,12 @@ pub fn run(
     } else {
         print!("{table}");
     }
-    for (file, content) in [
-        ("results.json", report::json(&results)),
-        ("report.html", report::html::page(&results, &experiment.charts())),
-    ] {
+    let mut files = vec![
+        ("results.json".to_owned(), report::json(&results)),
+        ("report.html".to_owned(), report::html::page(&results, &experiment.charts())),
+    ];
+    files.extend(experiment.files(&results));
+    for (file, content) in files {
         let path = out.join(file);
         match std::fs::write(&path, content) {
             Ok(()) => eprintln!("wrote {}", path.display()),
@@ -501,10 +545,24 @@ fn entries(samples: &[(Turn, Sample)], cells: usize, arms: usize, baseline: usiz
                 checked: of_entry().map(|(_, sample)| sample.checked).sum(),
                 failures: of_entry().map(|(_, sample)| sample.failures).sum(),
                 curves: curves(of_entry().map(|(_, sample)| sample)),
+                items: items(of_entry().map(|(_, sample)| sample)),
             });
         }
     }
     entries
+}
+
+fn items<'a>(samples: impl Iterator<Item = &'a Sample>) -> Vec<Item> {
+    let mut all: Vec<Histogram<u64>> = Vec::new();
+    for sample in samples {
+        for (number, latency) in sample.items.iter().enumerate() {
+            match all.get_mut(number) {
+                Some(known) => *known += latency,
+                None => all.push(latency.clone()),
+            }
+        }
+    }
+    all.iter().map(Item::of).collect()
 }
 
 /// Values of two arms in the rounds that both have finished.

@@ -136,6 +136,7 @@ fn prepare(args: &HttpArgs) -> Result<(Http, Environment), String> {
     let wanted = Wanted {
         statuses: Wanted::statuses(&args.status)?,
         text: args.contains.clone().map(String::into_bytes),
+        body: None,
     };
     let servers = targets.iter().map(|target| describe(target, args.timeout));
     let environment = Environment::of(servers.collect::<Result<_, _>>()?);

@@ -53,6 +53,8 @@ pub struct Wanted {
     pub statuses: Vec<(u16, u16)>,
     /// What the body has to contain.
     pub text: Option<Vec<u8>>,
+    /// What the body has to be.
+    pub body: Option<Vec<u8>>,
 }
 
 impl Wanted {
@@ -185,6 +187,9 @@ impl HttpTraffic {
         };
         if !self.wanted.statuses.iter().any(is_wanted) {
             return Verdict::Bad(bytes, format!("got {}", shown()));
+        }
+        if self.wanted.body.as_ref().is_some_and(|wanted| wanted != body) {
+            return Verdict::Bad(bytes, format!("got another body: {}", shown()));
         }
         match &self.wanted.text {
             Some(text) if memmem::find(body, text).is_none() => {
@@ -392,7 +397,8 @@ mod tests {
 
     fn traffic(ask: &Ask, text: Option<&str>) -> HttpTraffic {
         let statuses = Wanted::statuses("2xx,404").unwrap();
-        let wanted = Wanted { statuses, text: text.map(|text| text.into()) };
+        let text = text.map(|text| text.into());
+        let wanted = Wanted { statuses, text, body: None };
         HttpTraffic::new(std::slice::from_ref(ask), "h:1", 0.0, 1000, wanted)
     }
 
@@ -505,7 +511,7 @@ mod tests {
         let statuses = Wanted::statuses("200").unwrap();
         let asks = vec![get(); 10];
         let traffic = |skew| {
-            let wanted = Wanted { statuses: statuses.clone(), text: None };
+            let wanted = Wanted { statuses: statuses.clone(), text: None, body: None };
             HttpTraffic::new(&asks, "h", skew, 1, wanted)
         };
         let mut random = Random::new(3);

@@ -13,6 +13,7 @@
 //! The binary calls [`run`]; everything else is public so that experiments which live elsewhere
 //! can use the harness.
 
+pub mod cache;
 pub mod client;
 pub mod connection;
 pub mod crash;
@@ -35,6 +36,7 @@ pub mod random;
 pub mod report;
 pub mod saga;
 pub mod sql;
+pub mod static_server;
 pub mod stats;
 pub mod sys;
 pub mod target;
@@ -60,6 +62,9 @@ enum Command {
     Sql(sql::SqlArgs),
     Crash(crash::CrashArgs),
     Quota(Box<quota::QuotaArgs>),
+    Cache(Box<cache::CacheArgs>),
+    #[command(hide = true)]
+    StaticServer(static_server::StaticServerArgs),
     NullServer(null_server::NullServerArgs),
 }
 
@@ -74,6 +79,8 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Command::Sql(args) => sql::run(args),
         Command::Crash(args) => crash::run(args),
         Command::Quota(args) => quota::run(*args),
+        Command::Cache(args) => cache::run(*args),
+        Command::StaticServer(args) => static_server::run(&args),
         Command::NullServer(args) => null_server::run(&args),
     }
 }

@@ -82,7 +82,8 @@ fn run(target: &Target, is_kept: bool, pace: Pace) -> Outcome {
         is_kept,
         ..Ask::default()
     };
-    let wanted = Wanted { statuses: vec![(200, 299)], text: Some(b"yes".to_vec()) };
+    let text = Some(b"yes".to_vec());
+    let wanted = Wanted { statuses: vec![(200, 299)], text, body: None };
     let traffic = HttpTraffic::new(&[ask], "test", 0.0, 1, wanted);
     let plan = Plan {
         target,

@@ -1,8 +1,8 @@
 //! What a command's handler works with: the keys it declared, the reply, the client's session.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use keyspace::effects::{Effects, Event};
 use keyspace::keys::Keys;
@@ -265,6 +265,42 @@ pub struct Blocked {
     pub block: Block,
     /// The database of the keys.
     pub db: usize,
+    /// The commands that other threads run for it, if that is what it waits for.
+    pub report: Option<Report>,
+}
+
+/// What became of commands that run on other threads, for the slow log and the histograms of
+/// latencies: shared by who runs them and who waits.
+#[derive(Debug, Default, Clone)]
+pub struct Report {
+    ran: Arc<Mutex<Vec<Ran>>>,
+    /// How many commands there are, the last ones that were counted.
+    pub expected: usize,
+}
+
+/// A command that ran on another thread.
+#[derive(Debug)]
+pub struct Ran {
+    /// Its place in the registry.
+    pub entry: usize,
+    /// Its words.
+    pub args: OwnedArgs,
+    /// How long it ran; what it waited before does not count.
+    pub nanoseconds: u64,
+    /// Its reply was an error.
+    pub failed: bool,
+}
+
+impl Report {
+    /// Adds a command that has ended.
+    pub fn add(&self, ran: Ran) {
+        self.ran.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(ran);
+    }
+
+    /// Takes what was added.
+    pub fn take(&self) -> Vec<Ran> {
+        std::mem::take(&mut *self.ran.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
 }
 
 /// A client's state between commands, as far as commands know it.
@@ -357,6 +393,8 @@ pub struct Context<'a> {
     pub log: Records,
     /// The script that runs it, if one does.
     pub script: Option<ScriptLocks<'a>>,
+    /// Commands that cannot be undone, for the moment when the transaction or script is whole.
+    pub late: Vec<OwnedArgs>,
 }
 
 impl<'a> Context<'a> {
@@ -370,7 +408,8 @@ impl<'a> Context<'a> {
         core: &'a crate::engine::Core,
         entry: &'a Entry,
     ) -> Context<'a> {
-        Context { keys, out, session, host, core, entry, log: Records::default(), script: None }
+        let (log, script, late) = (Records::default(), None, Vec::new());
+        Context { keys, out, session, host, core, entry, log, script, late }
     }
 
     /// The name of the running command in lower case, as error texts have it.

@@ -129,6 +129,8 @@ pub(crate) fn run_atomic<'a>(cx: &mut Context<'a>, queue: &[(usize, OwnedArgs)])
         cx.keys.undo();
         cx.log.back_to(log);
         cx.session.db = db;
+        cx.late.clear();
     }
     unit.into_iter().for_each(|participant| participant.end(keep));
+    cx.run_late();
 }

@@ -4,11 +4,14 @@
 use resp::Args;
 
 use crate::command::{
-    ALLOW_BUSY, Command, FAST, Family, Group, LOADING, NO_SCRIPT, RO_META, SKIP_SLOWLOG, STALE,
-    TRANSACTION, range,
+    ALLOW_BUSY, Command, FAST, Family, Flags, Group, LOADING, NO_SCRIPT, RO_META, SKIP_SLOWLOG,
+    STALE, TRANSACTION, range,
 };
 use crate::context::{Context, Multi};
 use crate::error::Error;
+
+/// They run at all times, but not in scripts.
+const QUICK: Flags = NO_SCRIPT.with(LOADING).with(STALE).with(FAST).with(ALLOW_BUSY);
 
 /// The family.
 pub const FAMILY: Family = Family {
@@ -17,12 +20,7 @@ pub const FAMILY: Family = Family {
         Command {
             name: "MULTI",
             run: multi,
-            flags: NO_SCRIPT
-                .with(LOADING)
-                .with(STALE)
-                .with(FAST)
-                .with(ALLOW_BUSY)
-                .with(TRANSACTION),
+            flags: QUICK.with(TRANSACTION),
             summary: "Starts a transaction: commands are queued until EXEC.",
             since: "1.2.0",
             ..Command::DEFAULT
@@ -39,12 +37,7 @@ pub const FAMILY: Family = Family {
         Command {
             name: "DISCARD",
             run: discard,
-            flags: NO_SCRIPT
-                .with(LOADING)
-                .with(STALE)
-                .with(FAST)
-                .with(ALLOW_BUSY)
-                .with(TRANSACTION),
+            flags: QUICK.with(TRANSACTION),
             summary: "Drops the queued commands and ends the transaction.",
             complexity: "O(N), N = queued commands",
             since: "2.0.0",
@@ -53,12 +46,7 @@ pub const FAMILY: Family = Family {
         Command {
             name: "WATCH",
             run: watch,
-            flags: NO_SCRIPT
-                .with(LOADING)
-                .with(STALE)
-                .with(FAST)
-                .with(ALLOW_BUSY)
-                .with(TRANSACTION),
+            flags: QUICK.with(TRANSACTION),
             keys: &[range(1, -1, 1, RO_META)],
             usage: "key [key ...]",
             summary: "Makes the next EXEC fail if one of these keys changes before it.",
@@ -69,7 +57,7 @@ pub const FAMILY: Family = Family {
         Command {
             name: "UNWATCH",
             run: unwatch,
-            flags: NO_SCRIPT.with(LOADING).with(STALE).with(FAST).with(ALLOW_BUSY),
+            flags: QUICK,
             summary: "Forgets the watched keys.",
             since: "2.2.0",
             ..Command::DEFAULT

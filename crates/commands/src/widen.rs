@@ -14,6 +14,8 @@
 //! keys that nobody else touches meanwhile, or leaves nothing behind and runs again.
 //! **Invariant:** a script without the widener has changed only what is recorded.
 
+use std::time::{Duration, Instant};
+
 use keyspace::hasher::hash;
 use keyspace::keyspace::shard_of;
 use keyspace::raw::shards::{ShardSet, Widener};
@@ -36,7 +38,11 @@ pub struct ScriptLocks<'a> {
     /// Shards that the next run shall start with.
     wanted: ShardSet,
     wants_widener: bool,
+    /// A command of it could not have its locks.
+    must_run_again: bool,
     log: Mark,
+    /// Commands for the end that were there when it began.
+    late: usize,
     runs: u32,
 }
 
@@ -60,7 +66,9 @@ impl<'a> Context<'a> {
             holds_all,
             wanted: ShardSet::default(),
             wants_widener: false,
+            must_run_again: false,
             log: self.log.mark(),
+            late: self.late.len(),
             runs: 1,
         });
     }
@@ -106,6 +114,78 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// As [`Context::prepare`], for a command inside a command: the script, if there is one, learns
+    /// that it must run again.
+    ///
+    /// # Errors
+    /// [`Again`]: the command around it must end with an error.
+    pub fn prepare_inner(&mut self, entry: &Entry, args: Args<'_>) -> Result<(), Again> {
+        self.prepare(entry, args).inspect_err(|Again| self.note_again())
+    }
+
+    /// Takes the locks of `set` besides those held, for a command that learns what it needs as it
+    /// runs. Outside of scripts it waits at most so long for the widener.
+    ///
+    /// # Errors
+    /// [`Again`]: the command must end with an error, and may be tried again. A script that runs it
+    /// is.
+    pub fn take_more(&mut self, set: &ShardSet, wait: Duration) -> Result<(), Again> {
+        let held = self.keys.held();
+        if held.has_all(set) {
+            return Ok(());
+        }
+        if let Some(script) = &mut self.script {
+            match &script.widener {
+                Some(widener) => held.extend(set, widener),
+                None if held.try_extend(set) => {}
+                None => {
+                    script.wanted = held.set();
+                    script.wanted.union(set);
+                    self.note_again();
+                    return Err(Again);
+                }
+            }
+            self.keys.after_locking();
+            return Ok(());
+        }
+        let until = Instant::now() + wait;
+        while !self.keys.held().try_extend(set) {
+            // Others may wait for what is held here: only with the widener do they make way.
+            if let Some(widener) = self.keys.try_widener() {
+                self.keys.held().extend(set, &widener);
+                break;
+            }
+            if Instant::now() >= until {
+                return Err(Again);
+            }
+            std::thread::yield_now();
+        }
+        self.keys.after_locking();
+        Ok(())
+    }
+
+    fn note_again(&mut self) {
+        if let Some(script) = &mut self.script {
+            script.must_run_again = true;
+        }
+    }
+
+    /// Whether the script that runs must run again, because of locks that a command of it needs.
+    pub fn must_run_again(&self) -> bool {
+        self.script.as_ref().is_some_and(|script| script.must_run_again)
+    }
+
+    /// Runs what was left for the end of the transaction or script, which is whole now.
+    pub fn run_late(&mut self) {
+        let core = self.core;
+        for words in std::mem::take(&mut self.late) {
+            let args = words.args();
+            if let Ok(entry) = core.registry.named(args) {
+                self.run_in_script(entry, args, &mut Writer::new(false));
+            }
+        }
+    }
+
     /// Whether what the command will do can be taken back at little cost.
     fn can_undo(&self, entry: &Entry, args: Args<'_>) -> bool {
         let flags = entry.command.flags;
@@ -140,6 +220,8 @@ impl<'a> Context<'a> {
         self.end_unit(false);
         self.keys.undo();
         self.log.back_to(script.log);
+        self.late.truncate(script.late);
+        script.must_run_again = false;
         script.runs += 1;
         let wait = script.wants_widener || script.runs > RUNS_MAX;
         script.widener = self.keys.relock(&script.wanted, wait);
@@ -161,6 +243,7 @@ impl<'a> Context<'a> {
         self.script = None;
         if !self.session.in_exec {
             self.end_unit(true);
+            self.run_late();
         }
         self.keys.rewrite_to_nothing();
         self.keys.keep_changes();

@@ -12,7 +12,7 @@ use forebay_http::tables::{Manner, Tables as Door};
 use server::inner::{Inner, TABLES};
 use server::options::{Options, index_of};
 use server::shared::Shared;
-use services::database::{Connect, Dialect};
+use services::database::{Connect, Database, DatabaseError, Dialect};
 use services::tables::schema::Declarations;
 use services::tables::service::{Parts, Settings, Tables};
 use services::tables::setup;
@@ -23,6 +23,8 @@ use crate::table_commands;
 
 /// The look for changes tries again after this when the database does not answer.
 const PROBE_AGAIN: Duration = Duration::from_millis(500);
+/// The least time between two looks.
+const LOOK_GAP: Duration = Duration::from_millis(5);
 
 fn settings(options: &Options, dialect: Dialect) -> Settings {
     let number = |index: usize| options.number(index).max(0) as u64;
@@ -100,7 +102,12 @@ fn watch(tables: Weak<Tables>, connect: Arc<dyn Connect>, every: Duration) -> Re
                 connection.as_mut().map(|database| tables.probe(&mut **database, &mut mark));
             drop(tables);
             match probed {
-                Some(Ok(())) => thread::sleep(every),
+                Some(Ok(())) => {
+                    let Some(database) = &mut connection else { continue };
+                    if pause(&mut **database, every).is_err() {
+                        connection = None;
+                    }
+                }
                 _ => {
                     connection = None;
                     thread::sleep(PROBE_AGAIN);
@@ -109,6 +116,18 @@ fn watch(tables: Weak<Tables>, connect: Arc<dyn Connect>, every: Duration) -> Re
         }
     });
     watching.map(drop).map_err(|error| error.to_string())
+}
+
+/// Waits for the next look: until a trigger says that something has changed, where the database
+/// can, and never for longer than `every`.
+fn pause(database: &mut dyn Database, every: Duration) -> Result<(), DatabaseError> {
+    // However much is changed: not more looks than this.
+    let gap = LOOK_GAP.min(every);
+    thread::sleep(gap);
+    if database.listen(setup::CHANNEL, every - gap)?.is_none() {
+        thread::sleep(every - gap);
+    }
+    Ok(())
 }
 
 /// The service's door.

@@ -3,6 +3,7 @@
 //! own, so that it answers whatever the event loops do. A connection stays with its thread.
 
 pub mod exposition;
+pub mod fixed;
 mod problem;
 mod query;
 pub mod quota;
@@ -78,6 +79,24 @@ pub fn open(
     threads: usize,
 ) -> io::Result<Door> {
     let doors = Arc::new(routes::Doors { status, quota, saga, tables });
+    let enter = move |is_first: bool, stopped: &watch::Receiver<bool>| {
+        if let (true, Some(quota)) = (is_first, &doors.quota) {
+            quota.attach();
+        }
+        if let Some(saga) = &doors.saga {
+            saga.attach();
+            saga.serve_grpc(&doors, stopped);
+        }
+        routes::routes(Arc::clone(&doors))
+    };
+    start(listener, threads, Arc::new(enter))
+}
+
+/// What a thread serves until it is told to stop; asked within its runtime, by one of the threads
+/// with `true`.
+type Enter = Arc<dyn Fn(bool, &watch::Receiver<bool>) -> axum::Router + Send + Sync>;
+
+fn start(listener: TcpListener, threads: usize, enter: Enter) -> io::Result<Door> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
@@ -86,7 +105,7 @@ pub fn open(
         let (sender, connections) = mpsc::unbounded_channel();
         handed.push(sender);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (doors, stopped) = (Arc::clone(&doors), stopped.clone());
+        let (enter, stopped) = (Arc::clone(&enter), stopped.clone());
         let accept = (number + 1 == threads.max(1)).then(|| {
             let (handed, stopped) = (std::mem::take(&mut handed), stopped.clone());
             listener.try_clone().map(|listener| accept(listener, handed, stopped))
@@ -94,13 +113,11 @@ pub fn open(
         let accept = accept.transpose()?;
         let thread = thread::Builder::new().name("http".into()).spawn(move || {
             runtime.block_on(async move {
+                let router = enter(accept.is_some(), &stopped);
                 if let Some(accept) = accept {
-                    if let Some(quota) = &doors.quota {
-                        quota.attach();
-                    }
                     tokio::spawn(accept);
                 }
-                serve(Handed { connections, address }, doors, stopped).await;
+                serve(Handed { connections, address }, router, stopped).await;
             });
         })?;
         all.push(thread);
@@ -162,13 +179,9 @@ impl axum::serve::Listener for Handed {
     }
 }
 
-async fn serve(handed: Handed, doors: Arc<routes::Doors>, mut stopped: watch::Receiver<bool>) {
-    if let Some(saga) = &doors.saga {
-        saga.attach();
-        saga.serve_grpc(&doors, &stopped);
-    }
+async fn serve(handed: Handed, router: axum::Router, mut stopped: watch::Receiver<bool>) {
     let mut ended = stopped.clone();
-    let serving = axum::serve(handed, routes::routes(doors)).with_graceful_shutdown(async move {
+    let serving = axum::serve(handed, router).with_graceful_shutdown(async move {
         // An error means that the door is gone.
         let _ = stopped.wait_for(|is_stopped| *is_stopped).await;
     });

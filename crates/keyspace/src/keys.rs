@@ -308,7 +308,7 @@ impl<'a> Keys<'a> {
         let hash = hash(key);
         let fields_expire_at = value.fields_expire_at();
         match self.locate(key, hash) {
-            Some(place) => self.overwrite(key, hash, place, value, expire),
+            Some(place) => self.overwrite(hash, place, value, expire),
             None => {
                 let at = if let Expire::At(at) = expire { Some(at) } else { None };
                 self.insert(key, hash, value, at);
@@ -321,14 +321,7 @@ impl<'a> Keys<'a> {
     }
 
     /// Replaces the value of a key that is there.
-    fn overwrite(
-        &mut self,
-        key: &[u8],
-        hash: u64,
-        place: Place,
-        value: NewValue<'_>,
-        expire: Expire,
-    ) {
+    fn overwrite(&mut self, hash: u64, place: Place, value: NewValue<'_>, expire: Expire) {
         let fresh = access::fresh(&self.space.settings, self.now_ms);
         let mut entry = self.entry_at(hash, place);
         let had = entry.expire_at();
@@ -341,8 +334,7 @@ impl<'a> Keys<'a> {
             entry.replace(value, at);
             None
         } else {
-            let old = std::mem::replace(&mut *entry, Entry::new(key, value, at, fresh));
-            Some(old.into_value().0)
+            Some(entry.remake(value, at, fresh).into_value().0)
         };
         drop(entry);
         if let Some(old) = old {
@@ -366,10 +358,15 @@ impl<'a> Keys<'a> {
 
     /// Adds a key that is not there, without [`Keys::changed`].
     fn insert(&mut self, key: &[u8], hash: u64, value: NewValue<'_>, at: Option<i64>) -> Place {
-        self.before_making(key, hash);
+        if let Some(undo) = &mut self.undo {
+            undo.keep(self.db, key, None);
+        }
         let entry = Entry::new(key, value, at, access::fresh(&self.space.settings, self.now_ms));
-        let table = self.held.shard_mut(shard_of(hash)).table_mut(self.db);
-        let place = table.insert(table_hash(hash), entry);
+        let data = self.held.shard_mut(shard_of(hash));
+        if let Some(image) = &mut data.image {
+            image.before_making(self.db, table_hash(hash), &entry);
+        }
+        let place = data.table_mut(self.db).insert(table_hash(hash), entry);
         self.tally.keys(self.db, 1);
         if at.is_some() {
             self.expiry_changed(hash, None, at);
@@ -567,7 +564,7 @@ impl<'a> Keys<'a> {
     pub(crate) fn before_change(&mut self, hash: u64, place: Place) {
         let data = self.held.shard_mut(shard_of(hash));
         if data.image.is_some() {
-            data.hand_over(self.db, place);
+            data.hand_over(self.db, table_hash(hash), place);
         }
         if let Some(undo) = &mut self.undo
             && let Some(table) = data.table(self.db)
@@ -585,18 +582,7 @@ impl<'a> Keys<'a> {
             return;
         }
         let Some(place) = self.locate(key, hash) else { return };
-        self.held.shard_mut(shard_of(hash)).hand_over(self.db, place);
-    }
-
-    /// Tells of a key that was not there.
-    #[inline]
-    fn before_making(&mut self, key: &[u8], hash: u64) {
-        if let Some(image) = &mut self.held.shard_mut(shard_of(hash)).image {
-            image.before_making(self.db, key);
-        }
-        if let Some(undo) = &mut self.undo {
-            undo.keep(self.db, key, None);
-        }
+        self.held.shard_mut(shard_of(hash)).hand_over(self.db, table_hash(hash), place);
     }
 
     /// Says that a key's value was changed: one more for the log, WATCH breaks, waiters wake.

@@ -71,10 +71,10 @@ impl ShardData {
 
     /// Hands an entry that is about to change to the image being taken.
     #[cold]
-    pub(crate) fn hand_over(&mut self, db: usize, place: Place) {
+    pub(crate) fn hand_over(&mut self, db: usize, table_hash: u64, place: Place) {
         let Some(mut image) = self.image.take() else { return };
         if let Some(table) = self.table(db) {
-            image.before_change(db, &table.at(place));
+            image.before_change(db, table_hash, &table.at(place));
         }
         self.image = Some(image);
     }

@@ -35,6 +35,9 @@ struct Mark {
     touched: usize,
 }
 
+/// What was recorded before a part began.
+pub struct Outer(Option<Box<Undo>>);
+
 /// The keys as they were, in the order in which they were changed.
 pub(crate) struct Undo {
     mark: Mark,
@@ -113,6 +116,28 @@ impl<'a> Keys<'a> {
     /// Records no longer: what was done stays.
     pub fn keep_changes(&mut self) {
         self.undo = None;
+    }
+
+    /// Records the changes of a part of what is recorded, or of nothing larger, from now on;
+    /// [`Keys::end_part`] ends it.
+    pub fn record_part(&mut self) -> Outer {
+        Outer(self.undo.replace(Box::new(Undo::new(&self.effects))))
+    }
+
+    /// Ends a part: what it did stays, as a part of the larger whole, or is taken back.
+    pub fn end_part(&mut self, outer: Outer, keep: bool) {
+        if !keep {
+            self.undo();
+        }
+        let part = self.undo.take();
+        self.undo = outer.0;
+        if let (Some(outer), Some(part)) = (&mut self.undo, part) {
+            for before in part.before {
+                if outer.is_new(before.db, &before.key) {
+                    outer.before.push(before);
+                }
+            }
+        }
     }
 
     /// Whether a change of the key could be recorded at little cost.

@@ -57,6 +57,8 @@ pub struct Run<'r, 'c> {
     pub resp3: bool,
     /// The error that the script returns comes from its command, which has counted it.
     pub returns_counted: bool,
+    /// The script's value is the reply of its last command, as it stands in `out`.
+    pub gives_reply: bool,
     /// Why a command was refused.
     pub message: String,
     abort: Option<Abort>,
@@ -77,6 +79,7 @@ impl<'r, 'c> Run<'r, 'c> {
             has_written: false,
             resp3: false,
             returns_counted: false,
+            gives_reply: false,
             message: String::new(),
             abort: None,
             ticking: None,
@@ -92,6 +95,7 @@ impl<'r, 'c> Run<'r, 'c> {
         self.has_written = false;
         self.resp3 = false;
         self.returns_counted = false;
+        self.gives_reply = false;
         self.cx.again();
         true
     }
@@ -145,6 +149,10 @@ impl<'r, 'c> Run<'r, 'c> {
         self.out.clear();
         self.out.set_resp3(self.resp3);
         self.cx.run_in_script(entry, args, &mut self.out);
+        if self.cx.must_run_again() {
+            self.abort = Some(Abort::Again);
+            return Called::Aborted;
+        }
         Called::Replied
     }
 

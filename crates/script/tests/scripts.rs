@@ -72,6 +72,49 @@ fn replies_that_are_dropped_are_still_there_for_who_looks() {
 }
 
 #[test]
+fn a_reply_that_is_the_scripts_value_is_what_the_value_would_be() {
+    const F: &str = "local function f(k) return redis.call('GET', k) end ";
+    check(&[
+        ("return redis.call('SET', 'a', 'x')", "+OK"),
+        ("return redis.call('GET', 'a')", "$1 x"),
+        ("return (redis.call('GET', 'a'))", "$1 x"),
+        ("return redis.call('GET', 'a'), 2", "$1 x"),
+        ("return redis.pcall('GET', 'a')", "$1 x"),
+        ("return redis.call('GET', 'none')", "$-1"),
+        ("return redis.call('INCRBY', 'few', 7)", ":7"),
+        ("return redis.call('INCRBY', 'many', '9007199254740993')", ":9007199254740992"),
+        ("return pcall(redis.call, 'GET', 'a')", ":1"),
+        ("return coroutine.wrap(function() return redis.call('GET', 'a') end)()", "$1 x"),
+        ("return coroutine.wrap(function() return redis.call('GET', 'a') end)() .. 'y'", "$2 xy"),
+        (
+            "return setmetatable({}, {__index = function(_, k) return redis.call('GET', k) end}).a",
+            "$1 x",
+        ),
+        (
+            "local t = setmetatable({}, {__index = function(_, k) return redis.call('GET', k) end})
+             return t.a .. 'y'",
+            "$2 xy",
+        ),
+    ]);
+    let mut client = client();
+    eval(&mut client, "redis.call('SET', 'a', 'x')");
+    for (rest, reply) in [
+        ("return f('a')", "$1 x"),
+        ("return f('a') .. 'y'", "$2 xy"),
+        ("return {f('a')}", "*1 $1 x"),
+        ("local a = f('a') return a .. f('a')", "$2 xx"),
+        ("f('a') return 5", ":5"),
+        ("local function g(k) return f(k) end return g('a')", "$1 x"),
+        ("local function g(k) return f(k) end return g('a') == 'x'", ":1"),
+    ] {
+        assert_eq!(eval(&mut client, &format!("{F}{rest}")), reply, "{rest}");
+    }
+    let mut resp3 = client.resp3();
+    assert_eq!(eval(&mut resp3, "return redis.call('GET', 'none')"), "_");
+    assert_eq!(eval(&mut resp3, "redis.setresp(3) return redis.call('SET', 'a', 'x')"), "+OK");
+}
+
+#[test]
 fn replies_become_values() {
     check(&[
         ("return redis.call('SET', 'a', 'x').ok", "$2 OK"),

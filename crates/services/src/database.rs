@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 
 /// A value in a row or a statement.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -257,6 +258,13 @@ pub trait Database: Send {
     /// A number that is another one when somebody else may have committed since it was asked last,
     /// if the product has one that costs nothing.
     fn foreign_mark(&mut self) -> Result<Option<i64>, DatabaseError> {
+        Ok(None)
+    }
+
+    /// Waits until somebody has sent a notification on this channel, for so long at most: whether
+    /// somebody has. None, at once, where the product has no such thing.
+    fn listen(&mut self, channel: &str, most: Duration) -> Result<Option<bool>, DatabaseError> {
+        let _ = (channel, most);
         Ok(None)
     }
 

@@ -23,7 +23,7 @@ use crate::error::SqlError;
 use crate::lexer::{self, Verb};
 use crate::raw::clock;
 use crate::raw::statement::{Handle, Shared, Statement};
-use crate::{frozen, guard};
+use crate::{calls, frozen, guard};
 
 /// Texts whose statements are kept.
 const CACHE_LEN: usize = 256;
@@ -46,6 +46,10 @@ pub struct Part {
     pub may_walk: bool,
     /// It looks at an attached file.
     pub reads_files: bool,
+    /// It can call commands.
+    pub calls: bool,
+    /// It writes, and only tables over live keys.
+    pub writes_live: bool,
 }
 
 /// The statements of one text.
@@ -145,10 +149,11 @@ impl Connection {
         let budget = Arc::new(Budget::default());
         budget.watch(&mut connection)?;
         frozen::install(&connection)?;
-        crate::raw::live::install(&connection)?;
+        let live = crate::raw::live::install(&connection)?;
+        calls::install(&connection)?;
         guard::install(&mut connection)?;
         connection.set_prepared_statement_cache_capacity(4);
-        let handle = Handle::new(connection);
+        let handle = Handle::new(connection, live);
         let own = |text: &str| match Statement::prepare(&handle, text.as_bytes(), true)? {
             (Some(statement), _) => Ok(statement),
             (None, _) => Err(SqlError::general("an own statement is empty")),
@@ -276,9 +281,11 @@ pub(crate) fn prepare(
     text: &[u8],
     keep: bool,
 ) -> Result<(Option<Part>, usize), SqlError> {
-    guard::forget_files();
+    guard::forget_seen();
     let (statement, used) = Statement::prepare(handle, text, keep)?;
     let reads_files = guard::saw_files();
+    let writes_live = guard::writes_only(|table| handle.is_live(table));
+    let calls = writes_live || guard::saw_calls();
     let Some(statement) = statement else { return Ok((None, used)) };
     let own = &text[..used];
     let verb = lexer::verb(own);
@@ -288,7 +295,9 @@ pub(crate) fn prepare(
         Verb::Change => false,
         _ => true,
     };
-    Ok((Some(Part { statement, verb, is_long: false, runs: 0, may_walk, reads_files }), used))
+    let (is_long, runs) = (false, 0);
+    let part = Part { statement, verb, is_long, runs, may_walk, reads_files, calls, writes_live };
+    Ok((Some(part), used))
 }
 
 /// Prepares all statements of a text.

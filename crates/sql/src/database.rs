@@ -298,6 +298,11 @@ impl Lease {
     /// Nobody else has written meanwhile if the lease reserves.
     pub(crate) fn make_way(&mut self) {
         self.end();
+        self.come_back();
+    }
+
+    /// Takes the connection again after [`Lease::end`].
+    pub(crate) fn come_back(&mut self) {
         let want = if self.reserves { Want::Transaction } else { Want::Command };
         let back = self.database.wait(want, None);
         self.connection = back.and_then(|mut lease| lease.connection.take());

@@ -57,6 +57,8 @@ pub enum Failure {
     TooLong,
     /// It reads keys that must be copied first; see [`crate::live`].
     NeedsKeys,
+    /// It calls commands, for which keys have to be held; see [`crate::unit`].
+    NeedsUnit,
     /// Others use the database for too long.
     Busy,
     /// Somebody needs the connection for a moment: it was undone and is to be run again.

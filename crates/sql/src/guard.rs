@@ -1,6 +1,6 @@
 //! What SQL may not do here: reach other files, change how the database is kept, load code.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
@@ -89,6 +89,9 @@ fn may_pragma(name: &str, value: Option<&str>) -> bool {
 
 thread_local! {
     static SAW_FILES: Cell<bool> = const { Cell::new(false) };
+    static SAW_CALLS: Cell<bool> = const { Cell::new(false) };
+    /// The tables that what is prepared writes.
+    static WRITTEN: RefCell<Vec<Box<str>>> = const { RefCell::new(Vec::new()) };
     static IS_OWNER: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -100,9 +103,21 @@ pub fn as_owner<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Forgets whether an attached file was seen.
-pub fn forget_files() {
+/// Forgets what was seen of statements before.
+pub fn forget_seen() {
     SAW_FILES.set(false);
+    SAW_CALLS.set(false);
+    WRITTEN.with_borrow_mut(Vec::clear);
+}
+
+/// Whether what was prepared since can call commands.
+pub fn saw_calls() -> bool {
+    SAW_CALLS.get()
+}
+
+/// Whether what was prepared since writes, and only such tables.
+pub fn writes_only(is_one: impl Fn(&str) -> bool) -> bool {
+    WRITTEN.with_borrow(|written| !written.is_empty() && written.iter().all(|table| is_one(table)))
 }
 
 /// Whether what was prepared since looks at an attached file.
@@ -127,6 +142,22 @@ fn judge(context: AuthContext<'_>) -> Authorization {
         }
         AuthAction::Function { function_name } if is_forbidden(function_name) => {
             Authorization::Deny
+        }
+        AuthAction::Function { function_name } => {
+            if function_name.eq_ignore_ascii_case(crate::calls::NAME) {
+                SAW_CALLS.set(true);
+            }
+            Authorization::Allow
+        }
+        AuthAction::Insert { table_name }
+        | AuthAction::Delete { table_name }
+        | AuthAction::Update { table_name, .. } => {
+            WRITTEN.with_borrow_mut(|written| {
+                if written.last().is_none_or(|last| **last != *table_name) {
+                    written.push(table_name.into());
+                }
+            });
+            Authorization::Allow
         }
         _ => Authorization::Allow,
     }

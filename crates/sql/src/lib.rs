@@ -5,6 +5,8 @@
 //!  v1 v2      words -> plan                 queue    a database's own thread
 //!  perform    plan -> SQL, statements       database the value: a connection lent out
 //!  index indexing: tables in step with hashes
+//!  live       keys as tables                unit     SQL that calls commands, with its keys held
+//!  calls      commands that SQL calls
 //!  transaction, cursor: what stays between   snapshot to be read beside the writer
 //!  readers    long reads beside the writer
 //!  run        SQL on a connection           image    a database as bytes
@@ -12,6 +14,7 @@
 //! ```
 
 pub mod budget;
+pub mod calls;
 pub mod connection;
 pub mod create;
 pub mod cursor;
@@ -40,6 +43,7 @@ pub mod snapshot;
 pub mod statistics;
 pub mod table;
 pub mod transaction;
+pub mod unit;
 pub mod v1;
 pub mod v2;
 

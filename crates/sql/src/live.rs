@@ -6,13 +6,19 @@
 //!     -> all shards are locked for a moment, all wishes are copied -> run again
 //! ```
 //!
+//! What a search says of the key (`=`, LIKE and GLOB with a beginning, ranges) narrows what is
+//! copied; single keys are looked up, with no other shard locked.
+//!
 //! **Invariant:** all that one statement sees of the keys is from one instant.
-//! **Bound:** a copy has at most `sql-live-bytes-max` bytes; what is larger is refused.
+//! **Bound:** a copy has at most `sql-live-bytes-max` bytes; what is larger is refused. After
+//! [`NARROW_MAX`] searches of one table all of it is copied.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use keyspace::keys::Keys;
+use keyspace::raw::entry::Entry;
 use keyspace::types::stream::StreamId;
 use keyspace::value::{Kind, ValueRef};
 
@@ -58,7 +64,72 @@ pub struct Want {
     pub prefix: Vec<u8>,
     /// The fields of hashes.
     pub fields: Vec<Vec<u8>>,
+    /// Which of those keys.
+    pub scope: Scope,
 }
+
+/// Which keys of a table a search is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// All.
+    All,
+    /// One.
+    Key(Vec<u8>),
+    /// Those in a range.
+    Part(Range),
+}
+
+/// Keys between two, or with a beginning; what is not said is not asked for.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Range {
+    /// The lowest.
+    pub from: Option<Vec<u8>>,
+    /// The highest.
+    pub to: Option<Vec<u8>>,
+    /// What they begin with.
+    pub begins: Vec<u8>,
+    /// The same, in either case.
+    pub begins_like: Vec<u8>,
+}
+
+impl Range {
+    /// Whether a key may be among them. One that is no text is: SQLite sorts it after all texts.
+    fn may_have(&self, key: &[u8]) -> bool {
+        let begins_like = || {
+            let start = key.get(..self.begins_like.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(&self.begins_like))
+        };
+        let is_inside = self.from.as_deref().is_none_or(|from| from <= key)
+            && self.to.as_deref().is_none_or(|to| key <= to)
+            && key.starts_with(&self.begins)
+            && begins_like();
+        is_inside || std::str::from_utf8(key).is_err()
+    }
+}
+
+impl Want {
+    /// Whether both are about the same table.
+    fn is_table_of(&self, other: &Want) -> bool {
+        self.what == other.what && self.prefix == other.prefix && self.fields == other.fields
+    }
+
+    /// Whether a copy for this has all that the other asks for.
+    fn serves(&self, other: &Want) -> bool {
+        (self.scope == Scope::All || self.scope == other.scope) && self.is_table_of(other)
+    }
+
+    fn may_have(&self, key: &[u8]) -> bool {
+        key.starts_with(&self.prefix)
+            && match &self.scope {
+                Scope::All => true,
+                Scope::Key(one) => one == key,
+                Scope::Part(range) => range.may_have(key),
+            }
+    }
+}
+
+/// Searches of one table that are served one by one.
+pub const NARROW_MAX: usize = 16;
 
 /// A value in a row.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,10 +147,15 @@ pub enum Copied {
 /// Rows of a table, sorted by key, which is their first column.
 pub type Rows = Rc<Vec<Vec<Copied>>>;
 
+/// The number of each key, and the keys by their numbers.
+type Numbered = (HashMap<Vec<u8>, usize>, Vec<Vec<u8>>);
+
 thread_local! {
     static COPIES: RefCell<Vec<(Want, Rows)>> = const { RefCell::new(Vec::new()) };
-    static WRITES: Cell<bool> = const { Cell::new(false) };
+    static SIGHT: Cell<Sight> = const { Cell::new(Sight::Copies) };
     static WANTS: RefCell<Vec<Want>> = const { RefCell::new(Vec::new()) };
+    /// Keys whose rows were given numbers.
+    static NUMBERED: RefCell<Numbered> = RefCell::default();
     /// There may be copies or wishes.
     static HAS_ANY: Cell<bool> = const { Cell::new(false) };
 }
@@ -91,24 +167,75 @@ pub fn forget() {
     }
     COPIES.with_borrow_mut(Vec::clear);
     WANTS.with_borrow_mut(Vec::clear);
+    NUMBERED.with_borrow_mut(|(ids, keys)| {
+        ids.clear();
+        keys.clear();
+    });
 }
 
-/// Why a statement that writes gets no keys.
-pub const REFUSAL: &str = "a statement that writes cannot read live keys";
+/// What a statement gets to see of the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// Copies.
+    Copies,
+    /// It writes tables: its replay from the log would see other keys.
+    Refused,
+    /// It is after one that writes keys, which will be done when the command ends.
+    Stale,
+    /// It is done again from the log, which has what it did to keys by itself: there are none.
+    Nothing,
+}
 
 /// The rows that a table needs, if they were copied; else the wish is noted.
-pub fn rows(want: &Want) -> Option<Rows> {
-    if WRITES.get() {
-        return None;
+///
+/// # Errors
+/// In words, if there are none for it, or not yet.
+pub fn rows(want: &Want) -> Result<Rows, &'static str> {
+    match SIGHT.get() {
+        Sight::Copies => {}
+        Sight::Refused => return Err("a statement that writes cannot read live keys"),
+        Sight::Stale => return Err("live keys cannot be read after they were written: see MULTI"),
+        Sight::Nothing => return Ok(Rows::default()),
     }
-    let found = COPIES.with_borrow(|copies| {
-        copies.iter().find(|(known, _)| known == want).map(|(_, rows)| Rc::clone(rows))
+    let (found, narrow) = COPIES.with_borrow(|copies| {
+        let found = copies.iter().find(|(known, _)| known.serves(want));
+        let narrow = copies.iter().filter(|(known, _)| known.is_table_of(want)).count();
+        (found.map(|(_, rows)| Rc::clone(rows)), narrow)
     });
-    if found.is_none() {
-        HAS_ANY.set(true);
-        WANTS.with_borrow_mut(|wants| wants.push(want.clone()));
+    if let Some(rows) = found {
+        return Ok(rows);
     }
-    found
+    HAS_ANY.set(true);
+    let mut want = want.clone();
+    if narrow >= NARROW_MAX {
+        want.scope = Scope::All;
+    }
+    WANTS.with_borrow_mut(|wants| wants.push(want));
+    Err("live keys have to be copied first")
+}
+
+/// Bits of a row's number that tell rows of one key apart.
+const PLACE_BITS: u32 = 32;
+
+/// The number of a row: the same in each copy, and told from all others while a command runs.
+pub fn rowid_of(rows: &Rows, at: usize) -> i64 {
+    let Some(key) = rows.get(at).map(|row| key_of(row)) else { return -1 };
+    let first = rows.partition_point(|row| key_of(row) < key);
+    let id = NUMBERED.with_borrow_mut(|(ids, keys)| match ids.get(key) {
+        Some(id) => *id,
+        None => {
+            keys.push(key.to_vec());
+            ids.insert(key.to_vec(), keys.len() - 1);
+            keys.len() - 1
+        }
+    });
+    (id << PLACE_BITS | (at - first)) as i64
+}
+
+/// The key of the row with a number that was told.
+pub fn key_at(rowid: i64) -> Option<Vec<u8>> {
+    let id = usize::try_from(rowid).ok()? >> PLACE_BITS;
+    NUMBERED.with_borrow(|(_, keys)| keys.get(id).cloned())
 }
 
 /// Whether a statement stopped for want of keys.
@@ -116,34 +243,61 @@ pub fn has_wants() -> bool {
     WANTS.with_borrow(|wants| !wants.is_empty())
 }
 
-/// Says whether the statement that runs now writes: such a one gets no keys, since its replay from
-/// the log would see others.
-pub fn set_writes(writes: bool) {
-    WRITES.set(writes);
+/// Says what the statement that runs now gets to see.
+pub fn set_sight(sight: Sight) {
+    SIGHT.set(sight);
 }
 
-/// Copies what is wanted, and again what was copied before: all at one instant, with all shards
-/// held by the caller.
+/// The keys that are to be copied, if they are known one by one: their shards are all that
+/// [`copy`] needs. Else it needs every shard.
+pub fn single_keys() -> Option<Vec<Vec<u8>>> {
+    let key = |want: &Want| match &want.scope {
+        Scope::Key(key) => Some(key.clone()),
+        _ => None,
+    };
+    let wants = WANTS.with_borrow(|wants| wants.iter().map(key).collect::<Option<Vec<_>>>())?;
+    let before = COPIES.with_borrow(|copies| {
+        copies.iter().map(|(want, _)| key(want)).collect::<Option<Vec<_>>>()
+    })?;
+    Some([wants, before].concat())
+}
+
+/// Copies what is wanted, and again what was copied before: all at one instant, with the shards
+/// held by the caller that [`single_keys`] says.
 ///
 /// # Errors
 /// If it is too much.
 pub fn copy(keys: &Keys<'_>) -> Result<(), String> {
+    let is_single = single_keys().is_some();
     let mut wants = WANTS.with_borrow_mut(std::mem::take);
     let before = COPIES.with_borrow_mut(std::mem::take);
     wants.extend(before.into_iter().map(|(want, _)| want));
+    let whole: Vec<Want> = wants.iter().filter(|want| want.scope == Scope::All).cloned().collect();
+    wants.retain(|want| {
+        want.scope == Scope::All || !whole.iter().any(|whole| whole.is_table_of(want))
+    });
     let mut all: Vec<(Want, Vec<Vec<Copied>>)> =
         wants.into_iter().map(|want| (want, Vec::new())).collect();
     let (mut bytes, now_ms) = (0, keys.now_ms());
     let bytes_max = settings().live_bytes_max();
-    keys.for_each(|entry| {
+    let mut add_entry = |want: &Want, entry: &Entry, rows: &mut Vec<Vec<Copied>>| {
+        if bytes <= bytes_max && want.may_have(entry.key()) {
+            let kind = entry.kind();
+            let ttl = entry.expire_at().map(|at| at - now_ms);
+            add(want, entry.key(), kind, ttl, entry.value(), rows, &mut bytes);
+        }
+    };
+    if is_single {
         for (want, rows) in &mut all {
-            if bytes <= bytes_max && entry.key().starts_with(&want.prefix) {
-                let kind = entry.kind();
-                let ttl = entry.expire_at().map(|at| at - now_ms);
-                add(want, entry.key(), kind, ttl, entry.value(), rows, &mut bytes);
+            if let Scope::Key(key) = &want.scope {
+                keys.inspect(key, |entry| add_entry(want, entry, rows));
             }
         }
-    });
+    } else {
+        keys.for_each(|entry| {
+            all.iter_mut().for_each(|(want, rows)| add_entry(want, entry, rows));
+        });
+    }
     if bytes > bytes_max {
         const TEXT: &str =
             "ERR the keys that the statement reads take too much memory (sql-live-bytes-max)";

@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use commands::context::{Background, Context, Deliver, Session};
+use commands::context::{Background, Context, Deliver, Report, Session};
 use keyspace::keys::Keys;
 use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
@@ -26,12 +26,14 @@ use crate::reply::Fields;
 use crate::run::Place;
 use crate::serve::{busy, error_of, fill_stream, image_record, log_records, record_of};
 use crate::settings::settings;
-use crate::{frozen, image, indexing, live, readers, statistics};
+use crate::{frozen, image, indexing, live, readers, statistics, unit};
 
 /// One command that waits.
 pub struct Order {
     /// How to read it.
     pub row: &'static Row,
+    /// Its place in the registry.
+    pub entry: usize,
     /// Its words.
     pub args: OwnedArgs,
     /// What a copy copies.
@@ -50,6 +52,24 @@ pub struct Client {
     pub waiter: Arc<Waiter>,
     /// Takes the reply.
     pub deliver: Deliver,
+    /// Takes how long its commands ran.
+    pub report: Report,
+}
+
+/// Measures a command.
+pub(crate) struct Timer(Instant);
+
+impl Timer {
+    pub(crate) fn new() -> Timer {
+        Timer(Instant::now())
+    }
+
+    /// The command has ended: tells who waits for it.
+    pub(crate) fn end(self, client: &Client, order: &Order, failed: bool) {
+        let nanoseconds = self.0.elapsed().as_nanos() as u64;
+        let (entry, args) = (order.entry, order.args.clone());
+        client.report.add(commands::context::Ran { entry, args, nanoseconds, failed });
+    }
 }
 
 /// Commands of one client that wait together.
@@ -150,15 +170,15 @@ fn run(database: &Arc<Database>, jobs: Vec<Job>) {
     if commands > 1 {
         all = run_together(&mut lease, &jobs, &images, &mut records);
     }
-    let all: Vec<Option<Ran>> = match all {
-        Some(all) => all.into_iter().map(Some).collect(),
-        None => {
-            records.clear();
-            let each = jobs.iter().zip(&images);
-            each.map(|(job, images)| run_or_leave(&mut lease, job, images)).collect()
-        }
-    };
+    if all.is_none() {
+        records.clear();
+    }
     records.into_iter().for_each(|record| database.leave(record));
+    let done = all.unwrap_or_else(|| jobs.iter().map(|_| None).collect());
+    let each = jobs.iter().zip(&images).zip(done);
+    let all: Vec<Option<Ran>> = each
+        .map(|((job, images), done)| done.or_else(|| run_or_leave(&mut lease, job, images)))
+        .collect();
     drop(lease);
     for (job, ran) in jobs.into_iter().zip(all) {
         match ran {
@@ -206,11 +226,11 @@ fn perform_order(
     lease: &mut Lease,
     order: &Order,
     image: Option<&[u8]>,
-    resp3: bool,
+    client: &Client,
     place: Place,
 ) -> Result<(Piece, Option<Record>), Failure> {
     let args = order.args.args();
-    let mut out = Writer::new(resp3);
+    let mut out = Writer::new(client.resp3);
     let plan: Plan<'_> = match (order.row.parse)(args) {
         Ok(plan) => plan,
         Err(error) => {
@@ -219,6 +239,7 @@ fn perform_order(
         }
     };
     frozen::begin(now_ms(), None);
+    let timer = Timer::new();
     match perform(lease, &plan, image, &mut out, place) {
         Ok(Outcome { wrote, rows, image: own }) => {
             let record = wrote.then(|| match own.as_deref().or(image) {
@@ -232,51 +253,62 @@ fn perform_order(
                 _ => Piece::Reply(out),
             };
             statistics::add(plan.count, 1, 0);
+            timer.end(client, order, false);
             Ok((piece, record))
         }
         Err(
             failure @ (Failure::TooLong
             | Failure::GroupLost
             | Failure::NeedsKeys
+            | Failure::NeedsUnit
             | Failure::Yielded),
         ) => Err(failure),
         Err(failure) => {
             statistics::add(plan.count, 0, 1);
+            timer.end(client, order, true);
             out.error(error_of(failure, plan.dialect).message());
             Ok((Piece::Reply(out), None))
         }
     }
 }
 
-/// Runs jobs in one transaction; `None` if that did not work, and nothing is left of it.
+/// Runs jobs in one transaction; `None` if that did not work, and nothing is left of it. Those
+/// that call commands are left out.
 fn run_together(
     lease: &mut Lease,
     jobs: &[Job],
     images: &[Vec<Option<Vec<u8>>>],
     records: &mut Vec<Record>,
-) -> Option<Vec<Ran>> {
+) -> Option<Vec<Option<Ran>>> {
     lease.begin_group().ok()?;
     live::forget();
     let mut all = Vec::with_capacity(jobs.len());
     for (job, images) in jobs.iter().zip(images) {
-        let mut ran = Ran::default();
+        let mut ran = Some(Ran::default());
         for (order, image) in job.orders.iter().zip(images) {
-            let resp3 = job.client.resp3;
-            match perform_order(lease, order, image.as_deref(), resp3, Place::Group) {
+            let client = &job.client;
+            match perform_order(lease, order, image.as_deref(), client, Place::Group) {
                 Ok((piece, record)) => {
+                    let ran = ran.get_or_insert_default();
                     ran.pieces.push(piece);
                     ran.wrote |= record.is_some();
                     records.extend(record);
                 }
+                Err(Failure::NeedsUnit) if job.orders.len() == 1 => ran = None,
                 Err(_) => {
                     lease.rollback_group();
+                    // All is run again, and measured then.
+                    jobs.iter().for_each(|job| drop(job.client.report.take()));
                     return None;
                 }
             }
         }
         all.push(ran);
     }
-    end_group(lease, !records.is_empty()).ok()?;
+    if end_group(lease, !records.is_empty()).is_err() {
+        jobs.iter().for_each(|job| drop(job.client.report.take()));
+        return None;
+    }
     Some(all)
 }
 
@@ -303,15 +335,15 @@ fn perform_alone(
     lease: &mut Lease,
     order: &Order,
     image: Option<&[u8]>,
-    resp3: bool,
+    client: &Client,
 ) -> Result<(Piece, Option<Record>), Failure> {
     let place = Place::Thread(settings().timeout_ms());
     let vacuums = order.args.args().iter().any(|word| lexer::verb(word) == Verb::Vacuum);
     if !lease.database.is_on_file() || vacuums {
-        return perform_order(lease, order, image, resp3, place);
+        return perform_order(lease, order, image, client, place);
     }
     lease.begin_group()?;
-    match perform_order(lease, order, image, resp3, place) {
+    match perform_order(lease, order, image, client, place) {
         Ok((piece, record)) => {
             if lease.in_group {
                 end_group(lease, record.is_some())?;
@@ -330,13 +362,13 @@ fn perform_yielding(
     lease: &mut Lease,
     order: &Order,
     image: Option<&[u8]>,
-    resp3: bool,
+    client: &Client,
 ) -> Result<(Piece, Option<Record>), Failure> {
     loop {
         if lease.database.budget.is_urgent() {
             lease.make_way();
         }
-        match perform_alone(lease, order, image, resp3) {
+        match perform_alone(lease, order, image, client) {
             Err(Failure::Yielded) => {}
             result => return result,
         }
@@ -346,22 +378,36 @@ fn perform_yielding(
 /// Each round of copying keys knows at least one table more.
 pub(crate) const ROUNDS_MAX: usize = 64;
 
-/// Copies the keys that a statement asked for, with all shards locked for the moment.
+/// Copies the keys that a statement asked for, with their shards locked for the moment.
 pub(crate) fn copy_keys(job: &Job) -> Result<(), String> {
     let mut copied = Ok(());
+    let single = live::single_keys();
     job.background.turn(&mut |turn| {
-        copied = turn.with_all_keys(job.client.db, live::copy);
+        let Some(keys) = &single else {
+            copied = turn.with_all_keys(job.client.db, live::copy);
+            return;
+        };
+        let (mut session, mut out) = (session_of(&job.client), Writer::new(false));
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        turn.with_keys(&mut session, &mut out, &keys, |cx| copied = live::copy(&cx.keys));
     });
     copied
+}
+
+/// A session in a waiting client's place.
+pub(crate) fn session_of(client: &Client) -> Session {
+    let mut session = Session::new(client.id);
+    (session.db, session.resp3) = (client.db, client.resp3);
+    session
 }
 
 /// Runs a job's commands one by one.
 fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
     let mut ran = Ran::default();
     for (order, image) in job.orders.iter().zip(images) {
-        let resp3 = job.client.resp3;
+        let client = &job.client;
         live::forget();
-        let mut result = perform_yielding(lease, order, image.as_deref(), resp3);
+        let mut result = perform_yielding(lease, order, image.as_deref(), client);
         for _ in 0..ROUNDS_MAX {
             if !matches!(result, Err(Failure::NeedsKeys)) {
                 break;
@@ -372,11 +418,18 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
             let copied = copy_keys(job);
             *lease = database.lease();
             result = match copied {
-                Ok(()) => perform_yielding(lease, order, image.as_deref(), resp3),
+                Ok(()) => perform_yielding(lease, order, image.as_deref(), client),
                 Err(text) => Err(Failure::Refused(text)),
             };
         }
         live::forget();
+        if matches!(result, Err(Failure::NeedsUnit)) {
+            let database = Arc::clone(&lease.database);
+            lease.end();
+            ran.pieces.push(unit::run_order(&database, job, order));
+            *lease = database.lease();
+            continue;
+        }
         match result {
             Ok((piece, record)) => {
                 ran.pieces.push(piece);
@@ -386,7 +439,7 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
                 }
             }
             Err(failure) => {
-                let mut out = Writer::new(resp3);
+                let mut out = Writer::new(client.resp3);
                 out.error(error_of(failure, Dialect::Native).message());
                 ran.pieces.push(Piece::Reply(out));
             }
@@ -397,9 +450,7 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
 
 /// Logs what a job did, fills its streams, and answers its client.
 pub(crate) fn answer(database: &Arc<Database>, job: &Job, ran: Ran) {
-    let mut session = Session::new(job.client.id);
-    session.db = job.client.db;
-    session.resp3 = job.client.resp3;
+    let mut session = session_of(&job.client);
     let mut reply = Writer::new(job.client.resp3);
     let mut keys: Vec<&[u8]> = vec![&job.key];
     keys.extend(ran.pieces.iter().filter_map(|piece| match piece {
@@ -433,7 +484,7 @@ pub(crate) fn answer(database: &Arc<Database>, job: &Job, ran: Ran) {
     }
 }
 
-fn holds(cx: &Context<'_>, key: &[u8], database: &Arc<Database>) -> bool {
+pub(crate) fn holds(cx: &Context<'_>, key: &[u8], database: &Arc<Database>) -> bool {
     match cx.keys.peek(key) {
         Some(ValueRef::Foreign(value)) => {
             value.downcast::<Held>().is_some_and(|held| Arc::ptr_eq(&held.0, database))

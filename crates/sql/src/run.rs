@@ -16,10 +16,11 @@ use crate::budget::Stopped;
 use crate::connection::{Connection, Part, own, prepare, script_of};
 use crate::error::{Failure, SqlError};
 use crate::lexer::{self, Verb};
+use crate::live::{self, Sight};
 use crate::raw::statement::{Cell, Shared, Statement};
 use crate::reply::{Answer, Counts};
 use crate::settings::settings;
-use crate::{literals, live};
+use crate::{calls, literals};
 
 /// Where SQL runs, and so how long it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,8 +249,14 @@ struct Runner<'c, 'a, 'w> {
     on_file: bool,
     request: &'a Request<'a>,
     answer: &'c mut Answer<'w>,
-    /// A BEGIN of the command itself is open.
+    /// A BEGIN of the command itself is open, and so many calls were made before it.
     began: bool,
+    calls_before: usize,
+    /// The command's savepoints, each with the calls made before it.
+    savepoints: Vec<(String, usize)>,
+    /// What was written so far: tables of the database, or those over live keys.
+    wrote_tables: bool,
+    wrote_live: bool,
     wrote: bool,
 }
 
@@ -261,8 +268,20 @@ impl<'c, 'a, 'w> Runner<'c, 'a, 'w> {
         request: &'a Request<'a>,
         answer: &'c mut Answer<'w>,
     ) -> Self {
-        let (began, wrote) = (false, false);
-        Runner { handle, place, is_small, on_file, request, answer, began, wrote }
+        Runner {
+            handle,
+            place,
+            is_small,
+            on_file,
+            request,
+            answer,
+            began: false,
+            calls_before: 0,
+            savepoints: Vec::new(),
+            wrote_tables: false,
+            wrote_live: false,
+            wrote: false,
+        }
     }
 
     /// Whether a statement may run where the command is.
@@ -272,6 +291,11 @@ impl<'c, 'a, 'w> Runner<'c, 'a, 'w> {
         }
         if part.reads_files && !part.statement.is_read_only() {
             return Err(SqlError::new(rusqlite::ffi::SQLITE_AUTH, FILES.into()).into());
+        }
+        let calls_here = part.calls && !self.request.reads && !part.statement.is_explain();
+        if calls_here && calls::mode() == calls::Mode::Elsewhere {
+            calls::ask();
+            return Err(Failure::NeedsUnit);
         }
         match part.verb {
             Verb::Attach => {
@@ -307,7 +331,8 @@ impl<'c, 'a, 'w> Runner<'c, 'a, 'w> {
             Values::Named(words) => by_name(&part.statement, *words)?,
             _ => Vec::new(),
         };
-        live::set_writes(!part.statement.is_read_only());
+        self.see(part)?;
+        let rows_before = self.handle.total_changes();
         let answer = &mut *self.answer;
         let mut row = |row: &Statement| if is_last { answer.row(row) } else { Ok(true) };
         let mut result = Ok(());
@@ -327,6 +352,12 @@ impl<'c, 'a, 'w> Runner<'c, 'a, 'w> {
             part.is_long |= self.place == Place::Here && is_interrupt(&failure);
             return Err(failure);
         }
+        if part.writes_live {
+            calls::note_live_rows(self.handle.total_changes() - rows_before);
+        }
+        if part.verb == Verb::Savepoint {
+            self.note_savepoint(part.statement.text())?;
+        }
         if is_last {
             self.answer.no_rows(&part.statement);
         }
@@ -336,6 +367,54 @@ impl<'c, 'a, 'w> Runner<'c, 'a, 'w> {
         }
         let may_change = matches!(part.verb, Verb::Schema | Verb::Pragma | Verb::Vacuum);
         self.wrote |= may_change && !(part.statement.is_read_only() && part.verb != Verb::Pragma);
+        Ok(())
+    }
+
+    /// Looks at what a statement writes, and so what it gets to see of the keys.
+    fn see(&mut self, part: &Part) -> Result<(), Failure> {
+        const BOTH: &str = "ERR a command writes tables or live keys, not both: see MULTI";
+        let writes = !part.statement.is_read_only();
+        self.wrote_live |= writes && part.writes_live;
+        self.wrote_tables |= writes && !part.writes_live && part.verb != Verb::Savepoint;
+        if self.wrote_live && self.wrote_tables {
+            return Err(Failure::refused(BOTH));
+        }
+        live::set_sight(if writes && !part.writes_live {
+            Sight::Refused
+        } else if calls::mode() == calls::Mode::Ignored {
+            Sight::Nothing
+        } else if calls::live_rows() > 0 {
+            Sight::Stale
+        } else {
+            Sight::Copies
+        });
+        Ok(())
+    }
+
+    /// Keeps count of the calls that belong to a savepoint, and forgets those that were undone.
+    fn note_savepoint(&mut self, text: &[u8]) -> Result<(), Failure> {
+        let text = String::from_utf8_lossy(lexer::skip_blank(text)).to_lowercase();
+        let mut words =
+            text.split(|c: char| c.is_whitespace() || c == ';').filter(|w| !w.is_empty());
+        let (verb, name) =
+            (words.next().unwrap_or_default(), words.next_back().unwrap_or_default());
+        let name = name.trim_matches(|c| "\"'`[]".contains(c)).to_string();
+        if verb == "savepoint" {
+            self.savepoints.push((name, calls::count()));
+            return Ok(());
+        }
+        let known = self.savepoints.iter().rposition(|(known, _)| *known == name);
+        match known {
+            Some(at) if verb == "rollback" => {
+                calls::back_to(self.savepoints[at].1);
+                self.savepoints.truncate(at + 1);
+            }
+            Some(at) => self.savepoints.truncate(at),
+            None if calls::count() > 0 => {
+                return Err(Failure::refused("ERR the savepoint's name is not understood"));
+            }
+            None => {}
+        }
         Ok(())
     }
 
@@ -353,8 +432,12 @@ impl<'c, 'a, 'w> Runner<'c, 'a, 'w> {
             (Verb::Commit, false) => return refuse("cannot commit - no transaction is active"),
             (Verb::Commit, true) => batch("RELEASE forebay_user")?,
             (_, false) => return refuse("cannot rollback - no transaction is active"),
-            (_, true) => batch("ROLLBACK TO forebay_user; RELEASE forebay_user")?,
+            (_, true) => {
+                batch("ROLLBACK TO forebay_user; RELEASE forebay_user")?;
+                calls::back_to(self.calls_before);
+            }
         }
+        self.calls_before = calls::count();
         self.began = verb == Verb::Begin;
         Ok(())
     }
@@ -416,16 +499,19 @@ impl Connection {
         }
         self.limit_values(place == Place::Here);
         self.limit_size();
+        let calls_before = calls::begin(request.reads);
         let changes = self.handle.total_changes();
         match self.source(request, answer, place) {
             Ok(wrote) => {
                 let changes = self.handle.total_changes() - changes;
+                let wrote = wrote || changes > calls::live_rows();
                 let last_rowid = (changes > 0).then(|| self.handle.last_rowid());
                 let counts = Counts { changes, last_rowid };
-                Ok(Done { counts, wrote: wrote || changes > 0 })
+                Ok(Done { counts, wrote })
             }
             Err(failure) => {
                 answer.clear();
+                calls::back_to(calls_before);
                 Err(self.judge(failure, place))
             }
         }
@@ -438,12 +524,13 @@ impl Connection {
 
     /// What a failure means for the command, and for the group it is in.
     fn judge(&mut self, failure: Failure, place: Place) -> Failure {
-        if live::has_wants() {
+        let needs_unit = calls::was_asked();
+        if needs_unit || live::has_wants() {
             if self.in_group && self.handle.is_autocommit() {
                 self.in_group = false;
                 return Failure::GroupLost;
             }
-            return if place == Place::Here { Failure::TooLong } else { Failure::NeedsKeys };
+            return if needs_unit { Failure::NeedsUnit } else { Failure::NeedsKeys };
         }
         if self.in_group && self.handle.is_autocommit() {
             self.in_group = false;

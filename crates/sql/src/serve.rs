@@ -5,10 +5,13 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use commands::command::{Pipeline, WRITE};
-use commands::context::{Block, Blocked, Context, Participant, Wake};
+use commands::context::{Block, Blocked, Context, Participant, Report, Wake};
 use commands::error::Error;
+use keyspace::hasher::hash;
+use keyspace::keyspace::shard_of;
 use keyspace::raw::shards::ShardSet;
 use keyspace::value::{Kind, Value, ValueRef};
 use keyspace::waiting::Waiter;
@@ -26,7 +29,7 @@ use crate::reply::Fields;
 use crate::run::Place;
 use crate::settings::settings;
 use crate::statistics::Count;
-use crate::{indexing, readers, statistics, transaction};
+use crate::{indexing, readers, statistics, transaction, unit};
 
 /// The database at a key.
 ///
@@ -58,6 +61,9 @@ pub fn error_of(failure: Failure, dialect: Dialect) -> Error {
         Failure::Refused(text) => Error::new(text),
         Failure::NeedsKeys => {
             Error::text("ERR live keys cannot be read here: the transaction does not hold them")
+        }
+        Failure::NeedsUnit => {
+            Error::text("ERR commands cannot be called from here, nor live keys written")
         }
         Failure::TooLong | Failure::Yielded => Error::text("ERR the statement takes too long here"),
         Failure::Busy => busy(dialect),
@@ -149,13 +155,23 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         catch_up(cx, plan.key, lease);
         frozen::begin(cx.keys.now_ms(), None);
         let source = copied(cx, &plan, background.is_some())?;
-        match perform_live(cx, lease, &plan, source.as_deref(), place) {
-            Err(Failure::TooLong) if background.is_some() => is_long = true,
+        let mut result = perform_live(cx, lease, &plan, source.as_deref(), place);
+        if matches!(result, Err(Failure::NeedsUnit)) {
+            frozen::begin(cx.keys.now_ms(), None);
+            result = unit::perform_alone(cx, lease, &plan, args, place);
+        }
+        match result {
+            Err(Failure::TooLong | Failure::NeedsKeys | Failure::NeedsUnit | Failure::Busy)
+                if background.is_some() =>
+            {
+                is_long = true;
+            }
             result => return finish(cx, &plan, &database, args, result, source),
         }
     }
     drop(lease);
-    let order = Order { row, args: args.to_owned(), source: source_of(cx, &plan)? };
+    let entry = cx.entry.index;
+    let order = Order { row, entry, args: args.to_owned(), source: source_of(cx, &plan)? };
     enqueue(cx, &database, plan.key, vec![order], is_long);
     cx.keys.rewrite_to_nothing();
     Ok(())
@@ -170,7 +186,7 @@ fn is_near(database: &Database) -> bool {
 const PENDING_HERE_MAX: usize = 100;
 
 /// Writes what is pending in the database's indexes, and logs it.
-fn catch_up(cx: &mut Context<'_>, key: &[u8], lease: &mut Lease) {
+pub(crate) fn catch_up(cx: &mut Context<'_>, key: &[u8], lease: &mut Lease) {
     if let Some(record) = indexing::catch_up(lease)
         && cx.keys.space().is_logging()
     {
@@ -178,9 +194,9 @@ fn catch_up(cx: &mut Context<'_>, key: &[u8], lease: &mut Lease) {
     }
 }
 
-/// As `perform`, with the keys that the SQL reads, where they can be had: where every shard is
-/// held, or nobody else is there.
-fn perform_live(
+/// As `perform`, with the keys that the SQL reads, where they can be had: where their shards are
+/// held or free, in a transaction with keys, or where nobody else is there.
+pub(crate) fn perform_live(
     cx: &mut Context<'_>,
     lease: &mut Lease,
     plan: &Plan<'_>,
@@ -191,10 +207,9 @@ fn perform_live(
     const ROUNDS_MAX: usize = 64;
     live::forget();
     let mut result = perform(lease, plan, image, cx.out, place);
-    let is_free = cx.host.background().is_none();
+    let is_unit = matches!(place, Place::Unit(_)) || cx.host.background().is_none();
     for _ in 0..ROUNDS_MAX {
-        let may_look = is_free || cx.keys.held().has_all(&ShardSet::ALL);
-        if result.as_ref().err() != Some(&Failure::NeedsKeys) || !may_look {
+        if result.as_ref().err() != Some(&Failure::NeedsKeys) || !may_look(cx, is_unit) {
             break;
         }
         live::copy(&cx.keys).map_err(Failure::Refused)?;
@@ -202,6 +217,20 @@ fn perform_live(
     }
     live::forget();
     result
+}
+
+/// Whether the keys that are wanted are held, or can be. Outside of transactions only single ones
+/// are looked at here.
+fn may_look(cx: &mut Context<'_>, is_unit: bool) -> bool {
+    let mut set = ShardSet::ALL;
+    if let Some(keys) = live::single_keys() {
+        set = ShardSet::default();
+        keys.iter().for_each(|key| set.add(shard_of(hash(key))));
+    } else if !is_unit {
+        return cx.keys.held().has_all(&set);
+    }
+    let wait = if is_unit { settings().busy_wait_ms() } else { 0 };
+    cx.take_more(&set, Duration::from_millis(wait)).is_ok()
 }
 
 /// What a copy copies, where it may be read at once.
@@ -317,6 +346,11 @@ fn enqueue(
 ) {
     let Some(background) = cx.host.background() else { return };
     let client = make_wait(cx);
+    if let Some(blocked) = &mut cx.session.blocked
+        && let Some(report) = &mut blocked.report
+    {
+        report.expected = orders.len();
+    }
     let job = Job { key: key.to_vec(), orders, client, background, is_for_writer: false };
     // What is pending in its indexes is for the writer.
     let is_behind = database.indexes.pending() > 0 || database.indexes.is_stale();
@@ -335,6 +369,7 @@ pub fn make_wait(cx: &mut Context<'_>) -> Client {
         resp3: cx.session.resp3,
         waiter: Arc::clone(&waiter),
         deliver: cx.host.deliverer(cx.session),
+        report: Report::default(),
     };
     let block = Block {
         keys: Vec::new(),
@@ -343,7 +378,8 @@ pub fn make_wait(cx: &mut Context<'_>) -> Client {
         deadline_ms: None,
         on_timeout: Writer::null,
     };
-    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
+    let report = Some(client.report.clone());
+    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db, report });
     client
 }
 
@@ -479,6 +515,7 @@ impl Group {
                     self.next += 1;
                 }
                 Err(Failure::TooLong) => return Stop::TooLong,
+                Err(Failure::NeedsKeys | Failure::NeedsUnit) => return Stop::Other,
                 Err(Failure::GroupLost) => return Stop::Lost,
                 Err(failure) => {
                     statistics::add(plan.count, 0, 1);
@@ -529,8 +566,8 @@ fn queue_rest(
     is_long: bool,
 ) -> (usize, u64) {
     let order = |index: usize| {
-        let row = row_of(pipeline.entries[index]);
-        Order { row, args: pipeline.args(index).to_owned(), source: None }
+        let (row, entry) = (row_of(pipeline.entries[index]), pipeline.entries[index].index);
+        Order { row, entry, args: pipeline.args(index).to_owned(), source: None }
     };
     let orders: Vec<Order> = (from..pipeline.entries.len()).map(order).collect();
     let count = orders.len();
@@ -629,8 +666,7 @@ fn run_in_unit(
         log_records(cx, plan.key, &[record]);
     }
     frozen::begin(cx.keys.now_ms(), None);
-    let place = Place::Unit(settings().unit_timeout_ms());
-    let result = perform_live(cx, &mut taken.lease, plan, None, place);
+    let result = unit::perform_within(cx, &mut taken.lease, plan);
     cx.session.unit = unit;
     finish(cx, plan, database, args, result, None)
 }

@@ -33,17 +33,18 @@ use commands::error::Error;
 use commands::words::is;
 use resp::{Args, OwnedArgs, Writer};
 
+use crate::calls::{CALLS_MAX, Mode};
 use crate::connection::Connection;
 use crate::cursor::Cursors;
 use crate::database::{Database, Lease, Record};
 use crate::error::Failure;
 use crate::perform::perform;
 use crate::plan::{Action, Dialect, Plan, Row};
-use crate::queue::{self, Client, Job, Order, Piece, Ran, now_ms};
+use crate::queue::{self, Client, Job, Order, Piece, Ran, Timer, now_ms, session_of};
 use crate::run::Place;
-use crate::serve::{error_of, find, make_wait};
+use crate::serve::{error_of, find, log_left, log_records, make_wait};
 use crate::settings::settings;
-use crate::{frozen, indexing, live, snapshot, statistics};
+use crate::{calls, frozen, indexing, live, snapshot, statistics};
 
 /// What is kept for a client between its commands.
 #[derive(Default)]
@@ -261,7 +262,7 @@ pub fn takes(
         _ => {}
     }
     background(cx)?;
-    let order = Order { row, args: args.to_owned(), source: None };
+    let order = Order { row, entry: cx.entry.index, args: args.to_owned(), source: None };
     let client = make_wait(cx);
     sender.send(Ask::Run(order, client)).map(|()| true).map_err(|_| give_up(cx))
 }
@@ -318,6 +319,8 @@ struct Work {
     side: Option<Side>,
     why_lost: String,
     steps: Vec<Step>,
+    /// Commands that they called: for the commit.
+    calls: Vec<OwnedArgs>,
     until: Instant,
     _ticket: Ticket,
 }
@@ -397,8 +400,8 @@ fn open(start: Start) -> Result<Work, (Arc<AtomicBool>, Failure)> {
         Err(failure) => return Err((has_failed, failure)),
     };
     let until = Instant::now() + Duration::from_millis(settings().transaction_ms());
-    let (why_lost, steps) = (String::new(), Vec::new());
-    Ok(Work { database, side: Some(side), why_lost, steps, until, _ticket: ticket })
+    let (why_lost, steps, calls) = (String::new(), Vec::new(), Vec::new());
+    Ok(Work { database, side: Some(side), why_lost, steps, calls, until, _ticket: ticket })
 }
 
 impl Work {
@@ -412,6 +415,7 @@ impl Work {
     fn lose(&mut self, why: &str) {
         self.side = None;
         self.steps.clear();
+        self.calls.clear();
         self.why_lost = why.to_string();
     }
 
@@ -422,12 +426,14 @@ impl Work {
     /// Runs one command and answers it.
     fn run(&mut self, order: Order, client: &Client) {
         let mut out = Writer::new(client.resp3);
+        let timer = Timer::new();
         let result = loop {
             match self.perform(&order, &mut out) {
                 Err(Failure::Yielded) => self.make_way(),
                 result => break result,
             }
         };
+        timer.end(client, &order, result.is_err());
         match result {
             Ok(Some((now_ms, seed))) => self.steps.push(Step { now_ms, seed, order }),
             Ok(None) => {}
@@ -455,7 +461,12 @@ impl Work {
         frozen::begin(now_ms, None);
         live::forget();
         let place = Place::Thread(settings().timeout_ms());
-        let result = perform(side, &plan, None, out, place);
+        if self.calls.len() >= CALLS_MAX {
+            return Err(Failure::refused("ERR the transaction calls too many commands"));
+        }
+        let run = || perform(side, &plan, None, out, place);
+        let (result, calls) = calls::with(Mode::Collected, run);
+        self.calls.extend(calls);
         live::forget();
         let counted = !matches!(result, Err(Failure::Yielded));
         let is_well = result.is_ok();
@@ -470,19 +481,7 @@ impl Work {
     fn make_way(&mut self) {
         let Some(Side::Writes(lease)) = &mut self.side else { return };
         lease.make_way();
-        let mut again = || -> Result<(), Failure> {
-            lease.begin_group()?;
-            let mut out = Writer::new(false);
-            for step in &self.steps {
-                let parsed = (step.order.row.parse)(step.order.args.args());
-                let plan = parsed.map_err(|error| Failure::refused(error.message()))?;
-                frozen::begin(step.now_ms, (step.seed != 0).then_some(step.seed));
-                perform(lease, &plan, None, &mut out, Place::Unit(u64::MAX / 4))?;
-                out.clear();
-            }
-            Ok(())
-        };
-        if let Err(failure) = again() {
+        if let Err(failure) = do_again(lease, &self.steps) {
             let error = error_of(failure, Dialect::Native);
             self.lose(&format!("it could not be repeated after a save: {}", error.message()));
         }
@@ -501,6 +500,12 @@ impl Work {
             let text = "ERR the database was removed while the transaction was open";
             return reply_with(&job.client, Err(Error::text(text)));
         }
+        if !self.calls.is_empty() {
+            let calls = std::mem::take(&mut self.calls);
+            let result = commit_with_calls(&self.database, job, lease, &steps, &calls);
+            let error = |failure| error_of(failure, Dialect::Native);
+            return reply_with(&job.client, result.map_err(error));
+        }
         match commit_steps(lease, &steps) {
             Ok(()) => {
                 let mut out = Writer::new(job.client.resp3);
@@ -511,6 +516,91 @@ impl Work {
             Err(failure) => reply_with(&job.client, Err(error_of(failure, Dialect::Native))),
         }
     }
+}
+
+/// Does again what was done, in a new transaction; what it called then is known.
+fn do_again(lease: &mut Lease, steps: &[Step]) -> Result<(), Failure> {
+    lease.begin_group()?;
+    let mut out = Writer::new(false);
+    for step in steps {
+        let parsed = (step.order.row.parse)(step.order.args.args());
+        let plan = parsed.map_err(|error| Failure::refused(error.message()))?;
+        frozen::begin(step.now_ms, (step.seed != 0).then_some(step.seed));
+        let place = Place::Unit(u64::MAX / 4);
+        let run = || perform(lease, &plan, None, &mut out, place);
+        calls::with(Mode::Ignored, run).0?;
+        out.clear();
+    }
+    Ok(())
+}
+
+/// Commits what was done together with what it called, and logs both as one. Keys are locked
+/// before the connection is taken: so it is given back first, and what was done is done again.
+fn commit_with_calls(
+    database: &Arc<Database>,
+    job: &Job,
+    mut lease: Lease,
+    steps: &[Step],
+    calls: &[OwnedArgs],
+) -> Result<(), Failure> {
+    let until = Instant::now() + Duration::from_millis(settings().timeout_ms());
+    loop {
+        lease.end();
+        let mut result = Err(Failure::Busy);
+        let (mut session, mut out) = (session_of(&job.client), Writer::new(false));
+        job.background.turn(&mut |turn| {
+            turn.with_keys(&mut session, &mut out, &[&job.key], |cx| {
+                if !queue::holds(cx, &job.key, database) {
+                    let text = "ERR the database has gone from its key";
+                    result = Err(Failure::refused(text));
+                    return;
+                }
+                cx.keys.before_inner_change(&job.key);
+                lease.come_back();
+                log_left(cx, &job.key, database);
+                result = commit_now(cx, &mut lease, &job.key, steps, calls);
+            });
+        });
+        if result != Err(Failure::Busy) || Instant::now() >= until {
+            return result;
+        }
+    }
+}
+
+/// The same, with the database's key held.
+fn commit_now(
+    cx: &mut Context<'_>,
+    lease: &mut Lease,
+    key: &[u8],
+    steps: &[Step],
+    calls: &[OwnedArgs],
+) -> Result<(), Failure> {
+    do_again(lease, steps)?;
+    cx.log.open();
+    let mark = cx.log.mark();
+    let mut commit = || -> Result<(), Failure> {
+        if !steps.is_empty() {
+            let sequence = lease.database.sequence.fetch_add(1, Ordering::AcqRel) + 1;
+            if cx.keys.space().is_logging() {
+                log_records(cx, key, &[unit_record(sequence, steps)]);
+            }
+            queue::note_sequence(lease)?;
+        }
+        calls::run(cx, calls.to_vec(), key)?;
+        cx.keys.select(cx.session.db);
+        cx.keys.changed(key);
+        Ok(lease.commit_group()?)
+    };
+    let result = commit();
+    if result.is_err() {
+        cx.log.back_to(mark);
+        cx.late.clear();
+    }
+    cx.log.close();
+    cx.run_late();
+    // Last: each command that was called has asked for its own record.
+    cx.keys.rewrite_to_nothing();
+    result
 }
 
 /// Commits what was done, and leaves its record.

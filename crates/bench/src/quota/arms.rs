@@ -12,9 +12,10 @@ use super::Load;
 use super::http::Connection;
 use super::ledger::Ledger;
 use crate::client::Client;
+use crate::http_message::{Ask, HttpTraffic, Wanted};
 use crate::own_server::OwnServer;
 use crate::process::CpuSource;
-use crate::target::Target;
+use crate::target::{Address, Target, TargetKind};
 
 /// How a quota is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +30,17 @@ pub enum Arm {
     Group,
     /// By Forebay, acknowledged by its journal.
     Journal,
+    /// As [`Arm::Group`], many records a request: what the recipe has no door for.
+    Batch,
 }
+
+/// Records of a request of [`Arm::Batch`].
+pub const BATCH_RECORDS: u32 = 100;
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Arm; 5] = [Arm::Sql, Arm::Redis, Arm::Sync, Arm::Group, Arm::Journal];
+    pub const ALL: [Arm; 6] =
+        [Arm::Sql, Arm::Redis, Arm::Sync, Arm::Group, Arm::Journal, Arm::Batch];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -43,11 +50,25 @@ impl Arm {
             Arm::Sync => "forebay:sync",
             Arm::Group => "forebay:group",
             Arm::Journal => "forebay:journal",
+            Arm::Batch => "forebay:batch",
         }
+    }
+
+    /// Records that one request has.
+    pub const fn records_each(self) -> u32 {
+        if matches!(self, Arm::Batch) { BATCH_RECORDS } else { 1 }
     }
 }
 
-/// One client.
+/// The clients of an arm.
+pub enum Clients<'a> {
+    /// As the account's: each a thread that asks and waits.
+    Threads(Vec<Box<dyn Recorder>>),
+    /// Connections to Forebay, driven by one thread.
+    Http(&'a Target, HttpTraffic),
+}
+
+/// One client of the account.
 pub trait Recorder: Send {
     /// Stores the record with this number for an organisation, and counts it.
     fn record(&mut self, index: u32, org: u32) -> Result<(), String>;
@@ -80,6 +101,8 @@ pub struct Scene<'a> {
 
 struct Forebay {
     server: OwnServer,
+    /// Where it listens for HTTP.
+    door: Target,
     port: u16,
     root: String,
     /// A key for each organisation.
@@ -112,7 +135,7 @@ impl<'a> Stage<'a> {
                 None
             }
             Arm::Sync => Some("sync"),
-            Arm::Group => Some("group"),
+            Arm::Group | Arm::Batch => Some("group"),
             Arm::Journal => Some("journal"),
         };
         let limit = i64::from(records);
@@ -167,22 +190,54 @@ impl Forebay {
         for secret in &secrets {
             connection.ask("GET", "/v1/quota", secret, "", 200)?;
         }
-        Ok(Forebay { server, port, root, secrets })
+        let door = Target {
+            name: stage.arm.name().into(),
+            address: Address::Tcp("127.0.0.1".into(), port),
+            user: None,
+            password: None,
+            kind: TargetKind::Server,
+            cpu: server.target.cpu,
+        };
+        Ok(Forebay { server, door, port, root, secrets })
+    }
+
+    /// Requests that record `each` records, for organisations by chance.
+    fn traffic(&self, each: u32) -> HttpTraffic {
+        let (kind, body) = match each {
+            1 => ("application/json", "{\"index\":\"{seq}\"}".to_string()),
+            _ => ("application/x-ndjson", "{\"index\":\"{seq}\"}\n".repeat(each as usize)),
+        };
+        let ask = |secret: &String| Ask {
+            method: "POST".into(),
+            path: "/v1/events".into(),
+            headers: vec![
+                ("authorization".into(), format!("Bearer {secret}")),
+                ("content-type".into(), kind.into()),
+            ],
+            body: Some(body.clone().into_bytes()),
+            is_kept: true,
+        };
+        let asks: Vec<Ask> = self.secrets.iter().map(ask).collect();
+        let text = format!("{{\"accepted\":{each},").into_bytes();
+        let wanted =
+            Wanted { statuses: vec![(200, 200), (202, 202)], text: Some(text), body: None };
+        HttpTraffic::new(&asks, "bench", 0.0, 1, wanted)
     }
 }
 
 impl Scene<'_> {
-    /// A client's own, for each.
-    pub fn recorders(&self) -> Result<Vec<Box<dyn Recorder>>, String> {
-        (0..self.stage.load.clients).map(|_| self.recorder()).collect()
+    /// The clients, connected where they are threads.
+    pub fn clients(&self) -> Result<Clients<'_>, String> {
+        if let Some(forebay) = &self.forebay {
+            let traffic = forebay.traffic(self.stage.arm.records_each());
+            return Ok(Clients::Http(&forebay.door, traffic));
+        }
+        let recorders = (0..self.stage.load.clients).map(|_| self.recorder());
+        Ok(Clients::Threads(recorders.collect::<Result<_, _>>()?))
     }
 
     fn recorder(&self) -> Result<Box<dyn Recorder>, String> {
         let limit = self.limit;
-        if let Some(forebay) = &self.forebay {
-            let connection = Connection::to(forebay.port)?;
-            return Ok(Box::new(Posted { connection, secrets: forebay.secrets.clone() }));
-        }
         let connect = address::open(self.stage.sql, Path::new("."))?;
         let insert = match connect.dialect() {
             services::database::Dialect::Mysql => "INSERT INTO storage (`index`) VALUES (?)",
@@ -319,17 +374,5 @@ impl Recorder for Counted {
         }
         self.table.run(self.table.insert, index)?;
         read(&mut self.client, "INCR", org).map(drop)
-    }
-}
-
-struct Posted {
-    connection: Connection,
-    secrets: Vec<String>,
-}
-
-impl Recorder for Posted {
-    fn record(&mut self, index: u32, org: u32) -> Result<(), String> {
-        let secret = &self.secrets[org as usize];
-        self.connection.post_record(secret, index)
     }
 }

@@ -1,5 +1,4 @@
-//! One kept-alive HTTP connection that asks and waits: what a client of the service does, without
-//! a library whose costs would be measured, too.
+//! One kept-alive HTTP connection that asks and waits, for what comes before and after a run.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -26,7 +25,8 @@ fn read_head(bytes: &[u8]) -> Option<(u16, usize, usize)> {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
     });
-    Some((status, end, length.unwrap_or(0)))
+    let length = if status == 304 { 0 } else { length.unwrap_or(0) };
+    Some((status, end, length))
 }
 
 impl Connection {
@@ -60,6 +60,14 @@ impl Connection {
         }
     }
 
+    /// Sends a request as it is; the answer's status, head and body.
+    pub fn send(&mut self, request: &str) -> Result<(u16, &[u8], &[u8]), String> {
+        self.request.clear();
+        self.request.extend_from_slice(request.as_bytes());
+        let (status, at) = self.exchange()?;
+        Ok((status, &self.buffer[..at.start], &self.buffer[at]))
+    }
+
     /// Asks; the answer's body. An error unless it has this status.
     pub fn ask(
         &mut self,
@@ -79,25 +87,6 @@ impl Connection {
         let (status, at) = self.exchange()?;
         let body = String::from_utf8_lossy(&self.buffer[at]).into_owned();
         if status == want { Ok(body) } else { Err(format!("{method} {path}: {status} {body}")) }
-    }
-
-    /// Posts a record; an error unless it is accepted.
-    pub fn post_record(&mut self, secret: &str, index: u32) -> Result<(), String> {
-        self.request.clear();
-        let body = format!("{{\"index\":{index}}}");
-        let _ = write!(
-            self.request,
-            "POST /v1/events HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {secret}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let (status, at) = self.exchange()?;
-        let answer = &self.buffer[at];
-        let is_accepted = answer.starts_with(b"{\"accepted\":1,");
-        if matches!(status, 200 | 202) && is_accepted {
-            return Ok(());
-        }
-        Err(format!("a record: {status} {}", String::from_utf8_lossy(answer)))
     }
 }
 

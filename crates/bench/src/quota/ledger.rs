@@ -10,8 +10,19 @@ use services::database::{Connect, Database, DatabaseError, Dialect, Statement};
 use crate::process;
 
 /// Tables of the service.
-const OWN: [&str; 8] =
-    ["schema", "org", "key", "counter", "record", "batch", "idempotency", "audit"];
+const OWN: [&str; 11] = [
+    "schema",
+    "org",
+    "key",
+    "counter",
+    "record",
+    "batch",
+    "idempotency",
+    "audit",
+    "webhook",
+    "threshold",
+    "delivery",
+];
 
 /// See the module.
 pub struct Ledger {

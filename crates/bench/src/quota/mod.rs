@@ -7,7 +7,11 @@
 //! forebay:sync     POST record                                        1, counter and row in it
 //! forebay:group    POST record                                        1 for all who wait
 //! forebay:journal  POST record       flushed to a log, SQL follows    1 for many
+//! forebay:batch    POST 100 records  as forebay:group                 1 for all who wait
 //! ```
+//!
+//! The account's clients are threads that ask and wait, as its PHP processes did; those of Forebay
+//! are connections that one thread drives. What clients cost is told beside what servers cost.
 //!
 //! The time of a run ends when the database has all: for `redis` after the counter was written
 //! back, for `forebay:journal` after the last record has come there.
@@ -15,14 +19,13 @@
 //! **Invariant:** after every run rows = counter = records accepted, or the experiment fails.
 
 mod arms;
-mod http;
+pub(crate) mod http;
 mod ledger;
+mod sending;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
-
-use hdrhistogram::Histogram;
+use std::time::Instant;
 
 use crate::client::{Client, Protocol};
 use crate::environment::{Environment, Server};
@@ -32,11 +35,11 @@ use crate::harness::{
 use crate::measured::PREPARE_TIMEOUT;
 use crate::options::{Common, usage_error};
 use crate::process::CpuSource;
-use crate::sys;
 use crate::target::Target;
 
-use arms::{Arm, Recorder};
+use arms::{Arm, BATCH_RECORDS};
 use ledger::Ledger;
+use sending::{Course, Sent, send};
 
 /// Measure a quota counter in SQL, in Redis and in Forebay, over the same database.
 #[derive(clap::Args, Clone, Debug)]
@@ -84,6 +87,7 @@ const METRICS: &[Metric] = &[
     metric("p99_us", "p99", Unit::Microseconds, Better::Lower, Place::Table),
     metric("commits", "commits/record", Unit::Count, Better::Lower, Place::Table),
     metric("cpu_us", "CPU/record", Unit::Microseconds, Better::Lower, Place::Table),
+    metric("client_cpu_us", "client CPU", Unit::Microseconds, Better::Lower, Place::Table),
     metric("stored_us", "storage time", Unit::Microseconds, Better::Lower, Place::File),
     metric("p95_us", "p95", Unit::Microseconds, Better::Lower, Place::File),
     metric("sql_cpu_us", "SQL CPU/record", Unit::Microseconds, Better::Lower, Place::File),
@@ -134,6 +138,9 @@ fn prepare(args: &QuotaArgs) -> Result<(Quota, Environment), String> {
         threads: None,
     });
     let records = args.records.unwrap_or(if args.common.quick { 1000 } else { 5000 });
+    if arms.contains(&Arm::Batch) && !records.is_multiple_of(BATCH_RECORDS) {
+        return Err(format!("{} needs --records by {BATCH_RECORDS}", Arm::Batch.name()));
+    }
     let args = args.clone();
     let server = args.server.clone().map_or_else(std::env::current_exe, Ok);
     let server = server.map_err(|error| format!("cannot find this program: {error}"))?;
@@ -166,61 +173,27 @@ struct Quota {
     server: PathBuf,
 }
 
-/// What a run of all clients came to.
-struct Run {
-    whole: Duration,
-    latencies: Histogram<u64>,
-    stored_ns: u64,
-}
-
-/// Lets each client send its share; their latencies, and the time until `settle` is done.
-fn send(
-    recorders: Vec<Box<dyn Recorder>>,
-    load: Load,
-    records: u32,
-    cores: &[usize],
-    settle: impl FnOnce() -> Result<(), String>,
-) -> Result<Run, String> {
-    let empty = || Histogram::<u64>::new(3).map_err(|error| error.to_string());
-    let began = Instant::now();
-    let mut latencies = empty()?;
-    let mut stored_ns = 0;
-    let results = std::thread::scope(|scope| {
-        let one = |(client, mut recorder): (usize, Box<dyn Recorder>)| {
-            let core = cores.get(client % cores.len().max(1)).copied();
-            scope.spawn(move || -> Result<Histogram<u64>, String> {
-                if let Some(core) = core {
-                    sys::pin_current_thread(core).map_err(|error| error.to_string())?;
-                }
-                let mut latencies = empty()?;
-                for index in (client as u32..records).step_by(load.clients as usize) {
-                    let sent = Instant::now();
-                    recorder.record(index, index / load.clients % load.orgs)?;
-                    let _ = latencies.record(sent.elapsed().as_nanos() as u64);
-                }
-                Ok(latencies)
-            })
-        };
-        let threads: Vec<_> = recorders.into_iter().enumerate().map(one).collect();
-        let joined = threads.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|_| Err("a client's thread failed".to_string()))
-        });
-        joined.collect::<Result<Vec<_>, _>>()
-    })?;
-    settle()?;
-    let whole = began.elapsed();
-    for result in results {
-        let steps = result.iter_recorded();
-        stored_ns +=
-            steps.map(|step| step.value_iterated_to() * step.count_at_value()).sum::<u64>();
-        latencies.add(result).map_err(|error| error.to_string())?;
-    }
-    Ok(Run { whole, latencies, stored_ns: stored_ns / u64::from(load.clients) })
-}
-
 fn cpu_ns(sources: &[Option<CpuSource>]) -> Option<u64> {
     let known: Vec<u64> = sources.iter().flatten().filter_map(|source| source.cpu_ns()).collect();
     if known.is_empty() { None } else { Some(known.iter().sum()) }
+}
+
+/// What the clients saw of a run of so many records.
+fn sample_of(run: &Sent, records: f64) -> Sample {
+    let mut sample = Sample::default();
+    let mut note = |key, value: f64| {
+        sample.values.insert(key, value);
+    };
+    note("whole_us", run.whole.as_secs_f64() * 1e6);
+    note("stored_us", run.stored_ns as f64 / 1e3);
+    note("records_per_s", records / run.whole.as_secs_f64());
+    if let Some(cpu_ns) = run.client_cpu_ns {
+        note("client_cpu_us", cpu_ns as f64 / 1e3 / records);
+    }
+    for (key, percentile) in [("p50_us", 50.0), ("p95_us", 95.0), ("p99_us", 99.0)] {
+        note(key, run.latencies.value_at_percentile(percentile) as f64 / 1e3);
+    }
+    sample
 }
 
 impl Experiment for Quota {
@@ -260,8 +233,11 @@ impl Experiment for Quota {
 
     fn charts(&self) -> Vec<Chart> {
         vec![
-            Chart::Bars("whole_us"),
-            Chart::Bars("stored_us"),
+            // As the account drew them: the runs side by side.
+            Chart::Runs("whole_us"),
+            Chart::Runs("stored_us"),
+            Chart::Bars("records_per_s"),
+            Chart::Bars("cpu_us"),
             Chart::Bars("commits"),
             Chart::Percentiles,
             Chart::Drift("whole_us"),
@@ -297,7 +273,9 @@ impl Experiment for Quota {
         vec![
             "Deviates from the published account: the clients are compiled, not PHP; the arm redis \
              writes each organisation's counter back once, when all clients have ended; \
-             Forebay's clients speak HTTP."
+             Forebay's clients speak HTTP and are driven by one thread, and their organisations \
+             come by chance. Storage time is what clients waited, quota check included, one after \
+             the other; of forebay:batch what they waited for requests of 100 records."
                 .into(),
             "Not equal in what they promise: redis loses counts when it or its client dies before \
              the end, and admits too much when clients race at the limit, as sql does; Forebay's \
@@ -325,25 +303,22 @@ impl Experiment for Quota {
             connect: &connect,
         };
         let mut scene = stage.set(self.records)?;
-        let recorders = scene.recorders()?;
+        let clients = scene.clients()?;
         let servers = [self.ledger.pid.map(CpuSource::Process), scene.cpu()];
         let commits = self.ledger.commits()?;
         let (cpu, sql_cpu) = (cpu_ns(&servers), cpu_ns(&servers[..1]));
         let records = self.records;
+        let course = Course { load, records, cores, seed: self.args.common.seed };
+        let mut run = send(clients, &course, arm.records_each(), live)?;
+        let sent = Instant::now();
         let ledger = &mut self.ledger;
-        let run = send(recorders, load, records, cores, || scene.settle(ledger, records))?;
-        live(u64::from(records));
+        scene.settle(ledger, records)?;
+        run.whole += sent.elapsed();
         let each = f64::from(records);
-        let mut sample = Sample::default();
+        let mut sample = sample_of(&run, each);
         let mut note = |key, value: f64| {
             sample.values.insert(key, value);
         };
-        note("whole_us", run.whole.as_secs_f64() * 1e6);
-        note("stored_us", run.stored_ns as f64 / 1e3);
-        note("records_per_s", each / run.whole.as_secs_f64());
-        for (key, percentile) in [("p50_us", 50.0), ("p95_us", 95.0), ("p99_us", 99.0)] {
-            note(key, run.latencies.value_at_percentile(percentile) as f64 / 1e3);
-        }
         if let (Some(before), Some(after)) = (commits, ledger.commits()?) {
             note("commits", (after - before) as f64 / each);
         }

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use crate::harness::{Better, Chart, Entry, Metric, Place, Results, Unit};
 use crate::report::format;
+use crate::report::ribbons;
 use crate::report::svg::{self, Axis, Drawing, Mark, Scale, Series, Size, escape};
 use crate::report::terminal;
 use crate::stats::Summary;
@@ -45,7 +46,7 @@ pub fn page(results: &Results, charts: &[Chart]) -> String {
 }
 
 /// The colour of an arm: the null server is grey wherever it stands, as it is no competitor.
-fn colour(results: &Results, arm: usize) -> usize {
+pub(super) fn colour(results: &Results, arm: usize) -> usize {
     if results.arms[arm] == "null" { svg::SERIES_MAX - 1 } else { arm % (svg::SERIES_MAX - 1) }
 }
 
@@ -146,7 +147,7 @@ fn failures(out: &mut String, results: &Results) {
 
 fn section(out: &mut String, results: &Results, chart: Chart) {
     let (heading, sub, body, key) = match chart {
-        Chart::Bars(key) | Chart::Lines(key) | Chart::Drift(key) => {
+        Chart::Bars(key) | Chart::Lines(key) | Chart::Runs(key) | Chart::Drift(key) => {
             let Some(metric) = results.metrics.iter().find(|metric| metric.key == key) else {
                 return;
             };
@@ -160,6 +161,12 @@ fn section(out: &mut String, results: &Results, chart: Chart) {
                 Chart::Lines(_) => {
                     (long_label(metric), spread(results), line_chart(results, metric), Some(metric))
                 }
+                Chart::Runs(_) => (
+                    format!("{}, run by run", long_label(metric)),
+                    "Each round of each target; those of a round ran one after the other.".into(),
+                    run_charts(results, metric),
+                    None,
+                ),
                 _ => (
                     "Steadiness".into(),
                     format!(
@@ -172,6 +179,10 @@ fn section(out: &mut String, results: &Results, chart: Chart) {
                     None,
                 ),
             }
+        }
+        Chart::Ribbons => {
+            ribbons::section(out, results);
+            return;
         }
         Chart::Percentiles => (
             "Latency by percentile".into(),
@@ -360,6 +371,41 @@ fn drift_chart(results: &Results, metric: &Metric) -> String {
     svg::lines(&series, &x, &y, Drawing::Markers, Size { width: 1000.0, height: 260.0 })
 }
 
+fn run_charts(results: &Results, metric: &Metric) -> String {
+    let mut out = String::from("<div class=\"grid-2\">");
+    for (cell, place) in results.cells.iter().enumerate() {
+        let series = arm_series(results, |arm| {
+            let rows = results.rows.iter().filter(|row| row.cell == cell && row.arm == arm);
+            let of_row = |row: &crate::harness::Row| {
+                let value = *row.values.get(metric.key)?;
+                let run = row.round + 1;
+                let (name, told) = (&results.arms[arm], format::value(value, metric.unit));
+                let title = format!("{name} · run {run}\n{told}");
+                let x = f64::from(run);
+                Some(Mark { x, y: value, range: None, label: String::new(), title })
+            };
+            rows.filter_map(of_row).collect()
+        });
+        let runs = results.rows.iter().map(|row| row.round + 1).max().unwrap_or(1);
+        let ticks = (1..=runs).map(|run| (f64::from(run), run.to_string()));
+        let x = Axis {
+            label: "run".into(),
+            scale: Scale::Linear,
+            min: 0.5,
+            max: f64::from(runs) + 0.5,
+            ticks: ticks.step_by(runs.div_ceil(10) as usize).collect(),
+        };
+        let unit = |value| format::tick(value, metric.unit);
+        let y = Axis::linear(metric.label, &all_values(&series), unit);
+        let height = 278.0 + 22.0 * series.len().div_ceil(3) as f64;
+        let size = Size { width: 490.0, height };
+        let chart = svg::lines(&series, &x, &y, Drawing::LinesAndMarkers, size);
+        let _ = write!(out, "<div><h3>{}</h3>{chart}</div>", escape(&place.label));
+    }
+    out.push_str("</div>");
+    out
+}
+
 fn percentile_charts(results: &Results) -> String {
     let mut out = String::from("<div class=\"grid-2\">");
     for (cell, place) in results.cells.iter().enumerate() {
@@ -417,7 +463,7 @@ fn percentile_text(percentile: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn row_start(out: &mut String, results: &Results, entry: &Entry, is_first: bool) {
+pub(super) fn row_start(out: &mut String, results: &Results, entry: &Entry, is_first: bool) {
     let class = if is_first { " class=\"first\"" } else { "" };
     let cell = if is_first { results.cells[entry.cell].label.as_str() } else { "" };
     let _ = write!(

@@ -2,6 +2,7 @@
 
 pub mod format;
 pub mod html;
+mod ribbons;
 pub mod svg;
 pub mod terminal;
 

@@ -372,7 +372,8 @@ impl Experiment for Sagas {
 
     fn measure(&mut self, turn: Turn, live: &mut dyn FnMut(u64)) -> Result<Sample, String> {
         let (load, target) = (&self.cells[turn.cell], &self.targets[turn.arm]);
-        let wanted = Wanted { statuses: Wanted::statuses("200")?, text: Some(b"SUCCESS".to_vec()) };
+        let text = Some(b"SUCCESS".to_vec());
+        let wanted = Wanted { statuses: Wanted::statuses("200")?, text, body: None };
         let host = target.address.to_string();
         // Who has no steps of its own does the same by calls.
         let branches = match (load.branches, &self.accounts[turn.arm]) {

@@ -6,13 +6,11 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json as value};
-use services::database::Database;
 use services::quota::answer::{Refusal, Usage};
 use services::quota::caller::Scope;
 use services::quota::manage::{Adjustment, NewKey};
 use services::quota::period::{Every, from_rfc3339};
 use services::quota::plan::Plan;
-use services::quota::service::Service;
 use services::quota::usage::{Query, to_csv, to_json};
 
 use super::auth::Who;
@@ -45,9 +43,7 @@ impl Quota {
     /// GET /v1/orgs/{org}/quota
     pub(super) async fn get_quota(&self, parts: &Parts, org: String) -> Result<Response, Refusal> {
         self.one_of(parts, &org, Scope::Read).await?;
-        let org = wait(|done| {
-            self.service.desk(move |service, database| service.org_or_none(database, &org), done);
-        });
+        let org = self.at_desk(move |service, database| service.org_or_none(database, &org));
         let (org, now_ms) = (org.await?, self.service.now_ms());
         let usage = wait(|done| self.service.usage_of(org, now_ms, done)).await?;
         Ok(self.standing(&usage))
@@ -64,12 +60,8 @@ impl Quota {
         let plan: Plan = parsed(body)?;
         let (name, told) = (org.clone(), plan.clone());
         let actor = who.name().to_string();
-        let is_new = wait(|done| {
-            let put = move |service: &Service, database: &mut dyn Database| {
-                service.put_plan(database, &org, plan, &actor)
-            };
-            self.service.desk(put, done);
-        });
+        let is_new =
+            self.at_desk(move |service, database| service.put_plan(database, &org, plan, &actor));
         let status = if is_new.await? { StatusCode::CREATED } else { StatusCode::OK };
         Ok(json(status, value!({ "org": name, "plan": told }).to_string()))
     }
@@ -78,12 +70,7 @@ impl Quota {
     pub(super) async fn usage(&self, parts: &Parts, org: String) -> Result<Response, Refusal> {
         self.one_of(parts, &org, Scope::Read).await?;
         let query = usage_query(parts, self.service.now_ms())?;
-        let lines = wait(|done| {
-            let ask = move |service: &Service, database: &mut dyn Database| {
-                service.usage(database, &org, &query)
-            };
-            self.service.desk(ask, done);
-        });
+        let lines = self.at_desk(move |service, database| service.usage(database, &org, &query));
         let lines = lines.await?;
         let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
         if accept.is_some_and(|accept| accept.contains("text/csv")) {
@@ -102,12 +89,9 @@ impl Quota {
         let who = self.root(parts).await?;
         let adjustment: Adjustment = parsed(body)?;
         let (name, actor) = (org.clone(), who.name().to_string());
-        let was_made = wait(|done| {
-            let adjust = move |service: &Service, database: &mut dyn Database| {
-                let was_made = service.adjust(database, &name, &adjustment, &actor)?;
-                Ok((was_made, service.org_or_none(database, &name)?))
-            };
-            self.service.between_transactions(adjust, done);
+        let was_made = self.alone(move |service, database| {
+            let was_made = service.adjust(database, &name, &adjustment, &actor)?;
+            Ok((was_made, service.org_or_none(database, &name)?))
         });
         let ((was_made, org), now_ms) = (was_made.await?, self.service.now_ms());
         let usage = wait(|done| self.service.usage_of(org, now_ms, done)).await?;
@@ -122,9 +106,7 @@ impl Quota {
     /// GET /v1/orgs/{org}/keys
     pub(super) async fn keys(&self, parts: &Parts, org: String) -> Result<Response, Refusal> {
         self.one_of(parts, &org, Scope::Manage).await?;
-        let keys = wait(|done| {
-            self.service.desk(move |service, database| service.keys(database, &org), done);
-        });
+        let keys = self.at_desk(move |service, database| service.keys(database, &org));
         Ok(json(StatusCode::OK, value!(keys.await?).to_string()))
     }
 
@@ -138,12 +120,8 @@ impl Quota {
         let who = self.one_of(parts, &org, Scope::Manage).await?;
         let new: NewKey = parsed(body)?;
         let actor = who.name().to_string();
-        let key = wait(|done| {
-            let make = move |service: &Service, database: &mut dyn Database| {
-                service.make_key(database, &org, new, &actor)
-            };
-            self.service.desk(make, done);
-        });
+        let key =
+            self.at_desk(move |service, database| service.make_key(database, &org, new, &actor));
         Ok(json(StatusCode::CREATED, value!(key.await?).to_string()))
     }
 
@@ -156,12 +134,8 @@ impl Quota {
     ) -> Result<Response, Refusal> {
         let who = self.one_of(parts, &org, Scope::Manage).await?;
         let actor = who.name().to_string();
-        let done = wait(|done| {
-            let disable = move |service: &Service, database: &mut dyn Database| {
-                service.disable_key(database, &org, &key, &actor)
-            };
-            self.service.desk(disable, done);
-        });
+        let done = self
+            .at_desk(move |service, database| service.disable_key(database, &org, &key, &actor));
         done.await?;
         Ok(StatusCode::NO_CONTENT.into_response())
     }
@@ -169,10 +143,7 @@ impl Quota {
     /// GET /v1/verify
     pub(super) async fn verify(&self, parts: &Parts) -> Result<Response, Refusal> {
         self.root(parts).await?;
-        let report = wait(|done| {
-            let verify = |service: &Service, database: &mut dyn Database| service.verify(database);
-            self.service.between_transactions(verify, done);
-        });
+        let report = self.alone(|service, database| service.verify(database));
         let report = report.await?;
         let body = value!({
             "records": report.records, "counters": report.counters,
@@ -195,12 +166,8 @@ impl Quota {
         };
         self.one_of(parts, &org, Scope::Read).await?;
         let (before, limit) = (number("before", i64::MAX)?, number("limit", 100)?);
-        let lines = wait(|done| {
-            let ask = move |service: &Service, database: &mut dyn Database| {
-                service.audit(database, &org, before, limit)
-            };
-            self.service.desk(ask, done);
-        });
+        let lines =
+            self.at_desk(move |service, database| service.audit(database, &org, before, limit));
         Ok(json(StatusCode::OK, lines.await?.to_string()))
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
+use services::database::Database;
 use services::quota::answer::Refusal;
 use services::quota::service::Service;
 use tokio::sync::oneshot;
@@ -56,6 +57,7 @@ pub(crate) enum Run {
     MakeWebhook,
     RemoveWebhook,
     TestWebhook,
+    RotateSecret,
     Deliveries,
     Verify,
     Document,
@@ -141,6 +143,12 @@ pub(crate) const ROUTES: &[Route] = &[
         "/v1/orgs/{org}/webhooks/{webhook}/test",
         Run::TestWebhook,
         "Sends a webhook a message of type webhook.test.",
+    ),
+    route(
+        Method::POST,
+        "/v1/orgs/{org}/webhooks/{webhook}/secret",
+        Run::RotateSecret,
+        "Gives a webhook another secret, told this once; the old one signs for a day, too.",
     ),
     route(
         Method::GET,
@@ -239,12 +247,29 @@ impl Quota {
             Run::MakeWebhook => self.make_webhook(&parts, one, &body).await,
             Run::RemoveWebhook => self.remove_webhook(&parts, one, two).await,
             Run::TestWebhook => self.test_webhook(&parts, one, two).await,
+            Run::RotateSecret => self.rotate_secret(&parts, one, two, &body).await,
             Run::Deliveries => self.deliveries(&parts, one).await,
             Run::Verify => self.verify(&parts).await,
             Run::Document => Ok(json(StatusCode::OK, self.document.clone())),
             Run::Page => Ok(with_type(StatusCode::OK, "text/html; charset=utf-8", openapi::page())),
         };
         result.unwrap_or_else(|refusal| refused(&refusal))
+    }
+
+    /// Runs something at the service's desk; its result.
+    async fn at_desk<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&Service, &mut dyn Database) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        wait(|done| self.service.desk(run, done)).await
+    }
+
+    /// Runs something between two of the service's transactions; its result.
+    async fn alone<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&Service, &mut dyn Database) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        wait(|done| self.service.between_transactions(run, done)).await
     }
 
     /// The client's own id for its request if it makes sense as one, else a new one.

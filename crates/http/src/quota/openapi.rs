@@ -64,6 +64,14 @@ fn all_schemas() -> Value {
             "secret": { "type": ["string", "null"] },
         },
     });
+    all["NewSecret"] = json!({
+        "type": "object", "additionalProperties": false,
+        "properties": { "secret": { "type": ["string", "null"] } },
+    });
+    all["FreshSecret"] = object(
+        &["secret", "old_until"],
+        json!({ "secret": text(), "old_until": { "type": "string", "format": "date-time" } }),
+    );
     all
 }
 
@@ -142,6 +150,7 @@ fn shape(run: Run) -> (Option<Value>, &'static str, Value) {
         Run::MakeWebhook => (Some(to("NewWebhook")), "201", to("Webhook")),
         Run::RemoveWebhook => (None, "204", Value::Null),
         Run::TestWebhook => (None, "202", any()),
+        Run::RotateSecret => (Some(to("NewSecret")), "200", to("FreshSecret")),
         Run::Deliveries => (None, "200", listed(any())),
         Run::Verify => (None, "200", any()),
         Run::Document => (None, "200", any()),

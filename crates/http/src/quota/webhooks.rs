@@ -14,7 +14,7 @@ use services::database::Database;
 use services::quota::answer::Refusal;
 use services::quota::caller::Scope;
 use services::quota::service::Service;
-use services::quota::webhook::{Due, NewWebhook};
+use services::quota::webhook::{Due, NewSecret, NewWebhook};
 use tokio::task::JoinSet;
 
 use super::{Quota, json, parsed, wait};
@@ -41,21 +41,15 @@ impl Quota {
         let uri: hyper::Uri = new.url.parse().map_err(|error| wrong(format!("{error}")))?;
         self.guard.check(&uri).map_err(wrong)?;
         let actor = who.name().to_string();
-        let made = wait(|done| {
-            let make = move |service: &Service, database: &mut dyn Database| {
-                service.make_webhook(database, &org, new, &actor)
-            };
-            self.service.desk(make, done);
-        });
+        let made = self
+            .at_desk(move |service, database| service.make_webhook(database, &org, new, &actor));
         Ok(json(StatusCode::CREATED, value!(made.await?).to_string()))
     }
 
     /// GET /v1/orgs/{org}/webhooks
     pub(super) async fn webhooks(&self, parts: &Parts, org: String) -> Result<Response, Refusal> {
         self.one_of(parts, &org, Scope::Manage).await?;
-        let all = wait(|done| {
-            self.service.desk(move |service, database| service.webhooks(database, &org), done);
-        });
+        let all = self.at_desk(move |service, database| service.webhooks(database, &org));
         Ok(json(StatusCode::OK, value!(all.await?).to_string()))
     }
 
@@ -68,13 +62,9 @@ impl Quota {
     ) -> Result<Response, Refusal> {
         let who = self.one_of(parts, &org, Scope::Manage).await?;
         let actor = who.name().to_string();
-        let removed = wait(|done| {
-            let remove = move |service: &Service, database: &mut dyn Database| {
-                service.remove_webhook(database, &org, &id, &actor)
-            };
-            self.service.desk(remove, done);
-        });
-        removed.await?;
+        let remove = self
+            .at_desk(move |service, database| service.remove_webhook(database, &org, &id, &actor));
+        remove.await?;
         Ok(StatusCode::NO_CONTENT.into_response())
     }
 
@@ -86,26 +76,35 @@ impl Quota {
         id: String,
     ) -> Result<Response, Refusal> {
         self.one_of(parts, &org, Scope::Manage).await?;
-        let delivery = wait(|done| {
-            let test = move |service: &Service, database: &mut dyn Database| {
-                service.test_webhook(database, &org, &id)
-            };
-            self.service.desk(test, done);
-        });
+        let delivery =
+            self.at_desk(move |service, database| service.test_webhook(database, &org, &id));
         let body = value!({ "delivery": delivery.await? });
         Ok(json(StatusCode::ACCEPTED, body.to_string()))
+    }
+
+    /// POST /v1/orgs/{org}/webhooks/{webhook}/secret
+    pub(super) async fn rotate_secret(
+        &self,
+        parts: &Parts,
+        org: String,
+        id: String,
+        body: &[u8],
+    ) -> Result<Response, Refusal> {
+        let who = self.one_of(parts, &org, Scope::Manage).await?;
+        let new: NewSecret = parsed(body)?;
+        let actor = who.name().to_string();
+        let fresh = self.at_desk(move |service, database| {
+            service.rotate_secret(database, &org, &id, new, &actor)
+        });
+        Ok(json(StatusCode::OK, value!(fresh.await?).to_string()))
     }
 
     /// GET /v1/orgs/{org}/deliveries
     pub(super) async fn deliveries(&self, parts: &Parts, org: String) -> Result<Response, Refusal> {
         self.one_of(parts, &org, Scope::Read).await?;
         let limit = query::number(parts.uri.query(), "limit", 100).map_err(Refusal::Malformed)?;
-        let lines = wait(|done| {
-            let ask = move |service: &Service, database: &mut dyn Database| {
-                service.deliveries(database, &org, limit)
-            };
-            self.service.desk(ask, done);
-        });
+        let lines =
+            self.at_desk(move |service, database| service.deliveries(database, &org, limit));
         Ok(json(StatusCode::OK, lines.await?.to_string()))
     }
 

@@ -35,6 +35,8 @@ pub const EMBEDDED_MAX: usize = 4096;
 const EXPIRES: u64 = 1 << 28;
 /// Set on strings that were changed in place: Redis calls their encoding `raw`.
 const CHANGED: u64 = 1 << 29;
+/// Set while an image is taken on what it needs no more, though its walker has yet to come by.
+const SETTLED: u64 = 1 << 30;
 
 // What the value word is.
 const NUMBER: u64 = 0;
@@ -273,6 +275,27 @@ impl Entry {
         }
     }
 
+    /// Whether the image being taken needs nothing of the entry any more.
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        self.header() & SETTLED != 0
+    }
+
+    /// Says so, or takes it back. Takes `&self` as [`Entry::set_access`] does.
+    pub fn set_settled(&self, is_settled: bool) {
+        let rest = self.header() & !SETTLED;
+        let header = if is_settled { rest | SETTLED } else { rest };
+        // SAFETY: the header's 8 bytes are ours under the shard's lock.
+        unsafe { *self.0.as_ptr().cast::<u64>() = header }
+    }
+
+    /// Makes the entry anew with another value; returns the old one.
+    pub fn remake(&mut self, value: NewValue<'_>, expire_at: Option<i64>, access: u32) -> Entry {
+        let new = Entry::new(self.key(), value, expire_at, access);
+        new.set_settled(self.is_settled());
+        std::mem::replace(self, new)
+    }
+
     /// The type as TYPE tells it.
     pub fn kind(&self) -> Kind {
         match self.kind_bits() {
@@ -385,8 +408,7 @@ impl Entry {
                 self.write_u64(at, number as u64);
             }
             value => {
-                let new = Entry::new(self.key(), value, expire_at, self.access());
-                *self = new;
+                self.remake(value, expire_at, self.access());
                 return;
             }
         }
@@ -436,19 +458,14 @@ impl Entry {
     pub fn string_bytes(&mut self, len: usize) -> &mut [u8] {
         if self.kind_bits() == NUMBER {
             let text = (self.word() as i64).to_string();
-            *self = Entry::new(
-                self.key(),
-                NewValue::Bytes(text.as_bytes()),
-                self.expire_at(),
-                self.access(),
-            );
+            self.remake(NewValue::Bytes(text.as_bytes()), self.expire_at(), self.access());
         }
         if self.kind_bits() == EMBEDDED && len > EMBEDDED_MAX {
             let mut bytes = Vec::with_capacity(len + len / 4);
             bytes.extend_from_slice(self.embedded());
             bytes.resize(len, 0);
             let value = NewValue::Value(Value::Bytes(Arc::new(bytes)));
-            *self = Entry::new(self.key(), value, self.expire_at(), self.access());
+            self.remake(value, self.expire_at(), self.access());
         }
         self.set_header(self.header() | CHANGED);
         if self.kind_bits() == EMBEDDED {
@@ -548,6 +565,11 @@ mod tests {
         assert_eq!(entry.key(), b"key");
         entry.set_access(0x123456);
         assert_eq!(entry.access(), 0x123456);
+        entry.set_settled(true);
+        entry.replace(NewValue::Bytes(b"12"), None);
+        assert!(entry.is_settled(), "kept, whatever becomes of the entry");
+        entry.set_settled(false);
+        assert_eq!((entry.is_settled(), entry.access()), (false, 0x123456));
         let (value, expire_at) = entry.into_value();
         assert!(matches!(value, Value::Bytes(bytes) if *bytes == b"12"));
         assert_eq!(expire_at, None);

@@ -8,7 +8,7 @@ use super::reply::{self, Reader};
 use super::stack::{State, bytes_at, format_number, pop, push_bytes, push_error, raise_error};
 use super::stack::{set_field, set_function, set_number, type_of};
 use super::state::inner_of;
-use super::wanted::wants_nothing;
+use super::wanted::{is_returned, wants_nothing};
 use crate::run::Called;
 use crate::{LUA_REDIS_VERSION, LUA_REDIS_VERSION_NUMBER};
 use commands::sha1::hex_digest;
@@ -117,6 +117,10 @@ unsafe fn run_command(l: State, raises: bool) -> c_int {
             let bytes = (*run).reply(&mut (*inner).buffer);
             let is_error = bytes.first() == Some(&b'-');
             if !is_error && wants_nothing(l) {
+                return 0;
+            }
+            if reply::passes_unchanged(bytes) && is_returned(l) {
+                (*run).gives_reply = true;
                 return 0;
             }
             reply::push(l, &mut Reader::new(bytes));

@@ -60,6 +60,18 @@ fn number(text: &[u8]) -> i64 {
     resp::number::integer(text).unwrap_or(0)
 }
 
+/// Whether a reply would be the same after it has been a value of Lua, whatever the protocols: a
+/// status, a string, an integer that a double holds.
+pub fn passes_unchanged(bytes: &[u8]) -> bool {
+    const DIGITS_MAX: usize = 15;
+    match bytes {
+        [b'+', ..] => true,
+        [b'$', next, ..] => *next != b'-',
+        [b':', ..] => bytes.len() <= DIGITS_MAX + 3,
+        _ => false,
+    }
+}
+
 /// Pushes the reply that comes next.
 pub unsafe fn push(l: State, reader: &mut Reader<'_>) {
     need_stack(l, 6, STACK);

@@ -139,7 +139,11 @@ pub unsafe extern "C-unwind" fn runner(l: State) -> c_int {
     }
     let run = (*inner).run;
     let out = &raw mut *(*run).cx.out;
-    reply::write(l, out, (*run).resp3);
+    if (*run).gives_reply {
+        (*out).raw((*run).reply(&mut (*inner).buffer));
+    } else {
+        reply::write(l, out, (*run).resp3);
+    }
     0
 }
 

@@ -75,6 +75,8 @@ pub struct Inner {
     pub run: *mut Run<'static, 'static>,
     /// The library that is being loaded, if one is.
     pub loading: *mut Loading,
+    /// The state's main thread: coroutines are others.
+    pub main: State,
     /// What the call at hand is to do.
     pub job: *mut c_void,
     /// Percent to which memory grows before it is collected.
@@ -157,6 +159,7 @@ impl Vm {
             memory: Memory { used: 0, limit, was_short: false, spare: Spare::NONE },
             run: ptr::null_mut(),
             loading: ptr::null_mut(),
+            main: ptr::null_mut(),
             job: ptr::null_mut(),
             pace: 200,
             buffer: Vec::new(),
@@ -175,6 +178,7 @@ impl Vm {
         }
         // SAFETY: `open` is called in protected mode on a fresh state.
         let is_open = unsafe {
+            (*inner).main = l;
             let is_open = lua::lua_cpcall(l, open, ptr::null_mut()) == lua::LUA_OK;
             lua::lua_sethook(l, Some(super::run::hook), lua::LUA_MASKCOUNT, HOOK_INSTRUCTIONS);
             lua::lua_settop(l, 0);
@@ -246,6 +250,15 @@ mod tests {
     use crate::raw::spare::SPARE_BYTES_MAX;
 
     /// Blocks that were given back are used again, up to a limit, and the count of bytes is right.
+    #[test]
+    fn lua_lies_in_memory_as_it_is_read() {
+        for kind in [Kind::Scripts, Kind::Functions] {
+            let mut vm = Vm::new(kind, 1 << 30).expect("there is memory");
+            // SAFETY: the state lives.
+            assert!(unsafe { (*vm.inner()).sees_wanted });
+        }
+    }
+
     #[test]
     fn small_blocks_are_kept_and_counted() {
         for kind in [Kind::Scripts, Kind::Functions] {

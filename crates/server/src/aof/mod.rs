@@ -187,7 +187,9 @@ impl Aof {
             }
             (state.wants_rewrite, state.is_scheduled) = (false, false);
         }
-        if is_on && !was_on && state.phase == Phase::Off {
+        if is_on && !was_on {
+            // Also where the log has not been closed yet since it was turned off: whoever turns it
+            // on gets a base of now, as in Redis.
             state.wants_rewrite = true;
             state.is_scheduled = false;
         }
@@ -264,5 +266,30 @@ impl Listener for Bell {
         tracing::warn!("a failed fsync may have lost data of the append-only file: rewriting it");
         shared.aof.state().wants_rewrite = true;
         shared.aof.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use persist::disk::RealDisk;
+
+    #[test]
+    fn turned_on_again_before_it_was_closed_it_gets_a_new_base() {
+        let aof = Aof::new(Arc::new(RealDisk), 1);
+        let options = Options::default();
+        let turn = |word| {
+            options.set("appendonly", &[word]).expect("a word it knows");
+            aof.apply(&options);
+        };
+        turn("yes");
+        // A rewrite runs, and the thread has no time to close the log between the two.
+        aof.state().phase = Phase::On;
+        aof.state().wants_rewrite = false;
+        aof.state().started = Some(Instant::now());
+        turn("no");
+        assert!(aof.is_ending() && !aof.rewriting().0);
+        turn("yes");
+        assert!(aof.rewriting().0, "nothing would be rewritten, and the last status stay an error");
     }
 }

@@ -98,7 +98,7 @@ pub fn recover(
 ) -> Result<usize, String> {
     let lines = journal.lines()?;
     let mut applier = Applier {
-        committer: Committer::new(connect, journal.name(), counts),
+        committer: Committer::new(connect, journal.name(), counts).marked(0),
         store: None,
         between: Arc::default(),
     };

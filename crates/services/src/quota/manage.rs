@@ -132,6 +132,7 @@ impl Service {
             return malformed("an organisation's name has 1 to 64 letters, digits, '-', '_', '.'");
         }
         plan.check().map_err(Refusal::Malformed)?;
+        let _alone = lock(&self.planning);
         let now_ms = self.now_ms();
         let text = serde_json::to_string(&plan).map_err(|error| busy(error.to_string()))?;
         let known = self.org(database, id).map_err(unreachable_database)?;

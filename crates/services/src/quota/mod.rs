@@ -16,6 +16,7 @@ pub mod batch;
 pub mod caller;
 pub mod event;
 mod expiry;
+mod fence;
 pub mod ingest;
 pub mod journal;
 pub mod known;

@@ -97,7 +97,7 @@ pub enum Group<W> {
 
 struct Line<W> {
     works: VecDeque<W>,
-    jobs: Vec<Job>,
+    jobs: VecDeque<Job>,
     rows: usize,
     is_closed: bool,
     /// Threads that wait for something to come.
@@ -122,7 +122,7 @@ pub struct Queue<W> {
 impl<W: Rows> Queue<W> {
     /// A queue of so many rows at most.
     pub fn new(rows_max: usize) -> Queue<W> {
-        let (works, jobs) = (VecDeque::new(), Vec::new());
+        let (works, jobs) = (VecDeque::new(), VecDeque::new());
         let line = Line {
             works,
             jobs,
@@ -177,7 +177,7 @@ impl<W: Rows> Queue<W> {
         let mut until = None;
         loop {
             if !line.jobs.is_empty() {
-                return Group::Jobs(std::mem::take(&mut line.jobs));
+                return Group::Jobs(std::mem::take(&mut line.jobs).into());
             }
             let is_enough = line.works.len() >= hoped || line.rows >= rows_max || line.is_closed;
             if !line.works.is_empty() && is_enough {
@@ -212,6 +212,23 @@ impl<W: Rows> Queue<W> {
         }
         line.rows -= rows;
         Group::Works(works)
+    }
+
+    /// Takes the next job alone, so that others can take those behind it; none when the queue is
+    /// closed.
+    pub fn take_job(&self) -> Option<Job> {
+        let mut line = self.lock();
+        loop {
+            if let Some(job) = line.jobs.pop_front() {
+                return Some(job);
+            }
+            if line.is_closed {
+                return None;
+            }
+            line.waiting += 1;
+            line = self.came.wait(line).unwrap_or_else(|poisoned| poisoned.into_inner());
+            line.waiting -= 1;
+        }
     }
 
     /// Takes out those for which this is true; they are done with.
@@ -293,7 +310,7 @@ pub trait Jobs: Send + Sync {
 impl<W: Rows + Send> Jobs for Queue<W> {
     fn job(&self, job: Job) {
         let mut line = self.lock();
-        line.jobs.push(job);
+        line.jobs.push_back(job);
         self.wake(line);
     }
 }
@@ -308,6 +325,25 @@ mod tests {
         fn rows(&self) -> usize {
             1
         }
+    }
+
+    #[test]
+    fn jobs_are_taken_one_by_one_until_the_end() {
+        let queue = Queue::<u32>::new(0);
+        let told = Arc::new(AtomicU32::new(0));
+        for bit in [1, 2] {
+            let told = Arc::clone(&told);
+            queue.job(Box::new(move |_| {
+                told.fetch_or(bit, Ordering::Relaxed);
+            }));
+        }
+        queue.close();
+        let lost = || Err(DatabaseError::Lost(String::new()));
+        queue.take_job().expect("the first")(lost());
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        queue.take_job().expect("what came before the end is done")(lost());
+        assert_eq!(told.load(Ordering::Relaxed), 3);
+        assert!(queue.take_job().is_none());
     }
 
     #[test]

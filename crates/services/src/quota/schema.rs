@@ -58,6 +58,10 @@ CREATE TABLE quota_delivery (
 CREATE INDEX quota_delivery_due ON quota_delivery (next_ms);
 CREATE INDEX quota_delivery_org ON quota_delivery (org_id, created_ms)
 ",
+    "
+ALTER TABLE quota_webhook ADD COLUMN old_secret {text};
+ALTER TABLE quota_webhook ADD COLUMN old_until_ms {int}
+",
 ];
 
 /// How a step reads in a dialect.

@@ -1,8 +1,8 @@
 //! The service: its threads, its caches, who calls.
 //!
 //! ```text
-//!  caller's thread          writer's thread                 desk's thread
-//!  ---------------          ---------------                 -------------
+//!  caller's thread          writer's thread                 a desk's thread
+//!  ---------------          ---------------                 ---------------
 //!  find the key -----------------------------------------> keys, plans, usage, audit
 //!  reserve, queue --------> transactions, counters' loads
 //!  answer <---------------- settle
@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
@@ -20,7 +20,7 @@ use super::caller::{ApiKey, Caller};
 use super::journal::{Between, Flusher, Frame, Journal, Scribe, recover};
 use super::org::Org;
 use super::plan::Plan;
-use super::queue::{Group, Job, Jobs, Queue, Rows, Work};
+use super::queue::{Job, Jobs, Queue, Rows, Work};
 use super::secret;
 use super::writer::{Clock, Committer, Counts, Grouping, Writer, run_job};
 use crate::database::{Connect, Database, DatabaseError, Value};
@@ -32,6 +32,9 @@ const CALLER_FRESH_MS: i64 = 60_000;
 const STRANGER_FRESH_MS: i64 = 2_000;
 /// Keys and organisations in memory at most.
 const CALLERS_MAX: usize = 100_000;
+/// Threads with a connection each for all that is not storing: a report that takes long keeps
+/// nobody from having a key looked up.
+const DESKS: usize = 4;
 /// Seconds after which a client that met a database that does not answer shall try again.
 const RETRY_S: i64 = 1;
 
@@ -97,6 +100,14 @@ impl Rows for Never {
     }
 }
 
+/// Keys by their secrets' digests.
+#[derive(Default)]
+struct Callers {
+    known: HashMap<String, Entry>,
+    /// How often all were forgotten: what was read before that is not put here.
+    forgotten: u64,
+}
+
 #[derive(Clone)]
 struct Entry {
     caller: Option<Arc<Caller>>,
@@ -113,7 +124,9 @@ pub struct Service {
     pub(super) frames: Option<Arc<Queue<Frame>>>,
     pub(super) clock: Clock,
     desk: Arc<Queue<Never>>,
-    callers: RwLock<HashMap<String, Entry>>,
+    callers: RwLock<Callers>,
+    /// Held while a plan is written and taken over, so that both happen in the same order.
+    pub(super) planning: Mutex<()>,
     orgs: Mutex<HashMap<Arc<str>, Arc<Org>>>,
     pub(super) in_flight: Mutex<HashSet<(Arc<str>, String)>>,
     pub(super) sessions: Mutex<super::session::Sessions>,
@@ -148,6 +161,7 @@ impl Service {
         let Parts { store, connect, clock, mut random, journal, settings } = parts;
         let mut first = connect.connect()?;
         super::schema::migrate(&mut *first)?;
+        super::fence::wait_for_the_dead(&mut *first)?;
         drop(first);
         let counts = Arc::new(Counts::default());
         let queue = Arc::new(Queue::new(settings.backlog_rows));
@@ -161,23 +175,22 @@ impl Service {
             .map(|journal| take_over(journal, &connect, &counts, &name, clock()))
             .transpose()?
             .filter(|_| settings.grouping.ack == Ack::Journal);
-        let (desk_queue, mut desk_committer) = (Arc::clone(&desk), committer("desk"));
-        let mut threads =
-            vec![spawn("quota-desk", move || run_desk(&desk_queue, &mut desk_committer))?];
+        let mut threads = desks(&desk, &committer)?;
         let crew = Crew { store: &store, clock: &clock, queue: &queue, settings: &settings };
         let (changer, frames): (Arc<dyn Jobs>, _) = match journal {
             None => {
                 let gate = Arc::default();
                 let is_alone = settings.grouping.ack != Ack::Sync;
                 for index in 0..if is_alone { 1 } else { settings.writers.max(1) } {
-                    let writer = crew.writer(committer(&format!("writer{index}")), &gate);
+                    let committer = committer(&format!("writer{index}")).marked(index);
+                    let writer = crew.writer(committer, &gate);
                     threads.push(spawn("quota-writer", move || writer.run())?);
                 }
                 (Arc::clone(&queue) as _, None)
             }
             Some(journal) => {
                 let (flusher, scribe) =
-                    crew.journal(committer("journal"), committer("scribe"), journal);
+                    crew.journal(committer("journal").marked(0), committer("scribe"), journal);
                 let frames = Arc::clone(&flusher.frames);
                 threads.push(spawn("quota-journal", move || scribe.run())?);
                 threads.push(spawn("quota-writer", move || flusher.run())?);
@@ -193,6 +206,7 @@ impl Service {
             clock,
             desk,
             callers: RwLock::default(),
+            planning: Mutex::default(),
             orgs: Mutex::default(),
             in_flight: Mutex::default(),
             sessions: Mutex::default(),
@@ -245,7 +259,7 @@ impl Service {
     /// Whose this secret is, by its digest, as far as memory knows.
     pub fn find(&self, hash: &str, now_ms: i64) -> Found {
         let callers = self.callers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match callers.get(hash) {
+        match callers.known.get(hash) {
             Some(Entry { caller: Some(caller), at_ms })
                 if (0..CALLER_FRESH_MS).contains(&(now_ms - at_ms)) =>
             {
@@ -269,23 +283,29 @@ impl Service {
         let service = Arc::clone(self);
         self.at_desk(move |database| {
             let now_ms = service.now_ms();
+            let forgotten = service.callers().forgotten;
             let found = database.and_then(|database| service.read_caller(database, &hash));
-            let mut callers =
-                service.callers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-            let old = callers.get(&hash).and_then(|entry| entry.caller.clone());
+            let mut callers = service.callers();
+            let old = callers.known.get(&hash).and_then(|entry| entry.caller.clone());
             let found = match (found, old) {
                 (Err(DatabaseError::Lost(_) | DatabaseError::Busy(_)), Some(old)) => Ok(Some(old)),
                 (found, _) => found,
             };
-            if let Ok(caller) = &found {
-                if callers.len() >= CALLERS_MAX {
-                    callers.clear();
+            if let Ok(caller) = &found
+                && callers.forgotten == forgotten
+            {
+                if callers.known.len() >= CALLERS_MAX {
+                    callers.known.clear();
                 }
-                callers.insert(hash, Entry { caller: caller.clone(), at_ms: now_ms });
+                callers.known.insert(hash, Entry { caller: caller.clone(), at_ms: now_ms });
             }
             drop(callers);
             done(found.map_err(unreachable_database));
         });
+    }
+
+    fn callers(&self) -> RwLockWriteGuard<'_, Callers> {
+        self.callers.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn read_caller(
@@ -352,7 +372,9 @@ impl Service {
 
     /// Forgets which keys there are: they are asked for again.
     pub(super) fn forget_callers(&self) {
-        self.callers.write().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+        let mut callers = self.callers();
+        callers.known.clear();
+        callers.forgotten += 1;
     }
 
     /// Runs a job at the desk.
@@ -463,11 +485,21 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     thread.map_err(|error: io::Error| DatabaseError::Refused(error.to_string()))
 }
 
+/// The desks' threads.
+fn desks(
+    queue: &Arc<Queue<Never>>,
+    committer: &dyn Fn(&str) -> Committer,
+) -> Result<Vec<JoinHandle<()>>, DatabaseError> {
+    let desk = |index: usize| {
+        let (queue, mut committer) = (Arc::clone(queue), committer(&format!("desk{index}")));
+        spawn("quota-desk", move || run_desk(&queue, &mut committer))
+    };
+    (0..DESKS).map(desk).collect()
+}
+
 fn run_desk(queue: &Queue<Never>, committer: &mut Committer) {
-    while let Group::Jobs(jobs) = queue.take(1, 1, Duration::ZERO) {
-        for job in jobs {
-            run_job(committer, job);
-        }
+    while let Some(job) = queue.take_job() {
+        run_job(committer, job);
     }
 }
 

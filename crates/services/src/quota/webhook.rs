@@ -37,6 +37,8 @@ const LOOK_MS: i64 = 60_000;
 const KEPT_MS: i64 = 30 * 86_400_000;
 /// Deliveries that are made at once.
 pub const AT_ONCE: usize = 16;
+/// The secret before the last one signs for so long, too: receivers change theirs meanwhile.
+const OLD_SECRET_MS: i64 = 86_400_000;
 const WEBHOOKS_MAX: usize = 10;
 const WAITING_MAX: i64 = 1000;
 const URL_BYTES_MAX: usize = 2000;
@@ -51,6 +53,23 @@ pub struct NewWebhook {
     /// What its calls are signed with: `whsec_` and base64; made unless given.
     #[serde(default)]
     pub secret: Option<String>,
+}
+
+/// What a webhook's next secret shall be.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NewSecret {
+    /// `whsec_` and base64; made unless given.
+    pub secret: Option<String>,
+}
+
+/// A webhook's next secret: the only time that it is told.
+#[derive(Debug, Serialize)]
+pub struct FreshSecret {
+    /// The secret.
+    pub secret: String,
+    /// Until when the one before it signs, too.
+    pub old_until: String,
 }
 
 /// A webhook, without its secret.
@@ -83,7 +102,8 @@ pub struct Due {
     org: String,
     /// Where to.
     pub url: String,
-    secret: String,
+    /// What signs: the secret, and the one before it while that is known to receivers.
+    secrets: Vec<String>,
     /// What.
     pub body: String,
     /// Tries, this one included.
@@ -93,9 +113,12 @@ pub struct Due {
 impl Due {
     /// The header `webhook-signature` for a delivery at a moment, in seconds since 1970.
     pub fn signature(&self, at_s: i64) -> String {
-        let key = key_of(&self.secret).unwrap_or_default();
         let text = format!("{}.{at_s}.{}", self.id, self.body);
-        format!("v1,{}", secret::base64(&secret::sign(&key, text.as_bytes())))
+        let by = |secret: &String| {
+            let key = key_of(secret).unwrap_or_default();
+            format!("v1,{}", secret::base64(&secret::sign(&key, text.as_bytes())))
+        };
+        self.secrets.iter().map(by).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -137,14 +160,7 @@ impl Service {
         if new.url.len() > URL_BYTES_MAX {
             return malformed(format!("url has {URL_BYTES_MAX} bytes at most"));
         }
-        let fresh = || {
-            let bits = [0; 4].map(|_: u64| self.random_bits().to_le_bytes());
-            format!("whsec_{}", secret::base64(&bits.concat()))
-        };
-        let secret = new.secret.unwrap_or_else(fresh);
-        if key_of(&secret).is_none() {
-            return malformed("secret is whsec_ and base64 of 24 to 64 bytes");
-        }
+        let secret = self.signing_secret(new.secret)?;
         if self.webhooks(database, org)?.len() >= WEBHOOKS_MAX {
             return malformed(format!("an organisation has {WEBHOOKS_MAX} webhooks at most"));
         }
@@ -158,6 +174,48 @@ impl Service {
         let line = audit(org, now_ms, "webhook-made", actor, &json!({ "webhook": id }));
         transact(database, &[Statement::run(sql, values), line])?;
         Ok(FreshWebhook { webhook, secret })
+    }
+
+    /// The secret that somebody wants, or a new one.
+    fn signing_secret(&self, wanted: Option<String>) -> Result<String, Refusal> {
+        let fresh = || {
+            let bits = [0; 4].map(|_: u64| self.random_bits().to_le_bytes());
+            format!("whsec_{}", secret::base64(&bits.concat()))
+        };
+        let secret = wanted.unwrap_or_else(fresh);
+        if key_of(&secret).is_none() {
+            return malformed("secret is whsec_ and base64 of 24 to 64 bytes");
+        }
+        Ok(secret)
+    }
+
+    /// Gives a webhook another secret; for a day the old one signs, too.
+    pub fn rotate_secret(
+        &self,
+        database: &mut dyn Database,
+        org: &str,
+        id: &str,
+        new: NewSecret,
+        actor: &str,
+    ) -> Result<FreshSecret, Refusal> {
+        self.webhook(database, org, id)?;
+        let (secret, now_ms) = (self.signing_secret(new.secret)?, self.now_ms());
+        let old_until_ms = now_ms + OLD_SECRET_MS;
+        // Two statements: in MySQL the second of two assignments would see the first.
+        let statements = [
+            Statement::run(
+                "UPDATE quota_webhook SET old_secret = secret, old_until_ms = ? \
+                 WHERE webhook_id = ?",
+                vec![old_until_ms.into(), id.into()],
+            ),
+            Statement::run(
+                "UPDATE quota_webhook SET secret = ? WHERE webhook_id = ?",
+                vec![secret.as_str().into(), id.into()],
+            ),
+            audit(org, now_ms, "webhook-secret", actor, &json!({ "webhook": id })),
+        ];
+        transact(database, &statements)?;
+        Ok(FreshSecret { secret, old_until: rfc3339(old_until_ms) })
     }
 
     /// An organisation's webhooks.
@@ -351,7 +409,7 @@ impl Service {
         let now_ms = self.now_ms();
         self.due_ms.store(now_ms + LOOK_MS, Ordering::Release);
         let sql = "SELECT d.delivery_id, d.webhook_id, d.org_id, w.url, w.secret, d.body, \
-                   d.tries, d.next_ms FROM quota_delivery d \
+                   d.tries, d.next_ms, w.old_secret, w.old_until_ms FROM quota_delivery d \
                    JOIN quota_webhook w ON w.webhook_id = d.webhook_id \
                    WHERE d.next_ms IS NOT NULL AND w.is_enabled = 1 ORDER BY d.next_ms LIMIT ?";
         let mut taken = Vec::new();
@@ -370,12 +428,14 @@ impl Service {
                 continue;
             }
             let text = |index: usize| row[index].text().to_string();
+            let is_old_good = row[9] != Value::Null && row[9].int() > now_ms;
+            let old = is_old_good.then(|| text(8));
             taken.push(Due {
                 id: text(0),
                 webhook_id: text(1),
                 org: text(2),
                 url: text(3),
-                secret: text(4),
+                secrets: [Some(text(4)), old].into_iter().flatten().collect(),
                 body: text(5),
                 tries: row[6].int() + 1,
             });
@@ -449,12 +509,19 @@ mod tests {
             webhook_id: String::new(),
             org: String::new(),
             url: String::new(),
-            secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into(),
+            secrets: vec!["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into()],
             body: r#"{"test": 2432232314}"#.into(),
             tries: 1,
         };
         let signature = due.signature(1_614_265_330);
         assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        // While secrets are changed, receivers may take either.
+        let other = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".to_string();
+        let both = Due { secrets: [vec![other], due.secrets.clone()].concat(), ..due };
+        let both = both.signature(1_614_265_330);
+        let (first, second) = both.split_once(' ').expect("two signatures");
+        assert!(first.starts_with("v1,") && first != signature);
+        assert_eq!(second, signature);
     }
 
     #[test]

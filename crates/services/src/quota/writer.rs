@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::answer::{Ack, Outcome, Refusal, refuse};
 use super::batch::Batch;
+use super::fence;
 use super::known::{Known, release};
 use super::org::Org;
 use super::queue::{Group, Queue, Work};
@@ -116,12 +117,14 @@ pub struct Committer {
     /// Its name in the batch table.
     pub writer: String,
     counts: Arc<Counts>,
+    /// The mark of its connections, if they store records; see [`fence`].
+    pub(super) mark: Option<usize>,
 }
 
 impl Committer {
     /// Not connected yet.
     pub fn new(connect: Arc<dyn Connect>, writer: String, counts: Arc<Counts>) -> Committer {
-        Committer { connect, database: None, writer, counts }
+        Committer { connect, database: None, writer, counts, mark: None }
     }
 
     /// The SQL.
@@ -156,7 +159,11 @@ impl Committer {
     /// The connection, made if there is none.
     pub fn database(&mut self) -> Result<&mut dyn Database, DatabaseError> {
         if self.database.is_none() {
-            self.database = Some(self.connect.connect()?);
+            let mut database = self.connect.connect()?;
+            if let Some(mark) = self.mark {
+                fence::hold(&mut *database, mark)?;
+            }
+            self.database = Some(database);
         }
         let database = self.database.as_mut().expect("it was made above");
         Ok(&mut **database)
@@ -244,6 +251,26 @@ pub struct Grouping {
     pub linger: Duration,
 }
 
+/// How many clients there seem to be: those who wait now and those who are about to be answered,
+/// the most of late. Half of them make a group, so that one half is stored while the other half is
+/// answered and comes again; were it all of them, each would wait for the other's work.
+#[derive(Debug, Default)]
+struct Crowd {
+    seen: usize,
+}
+
+impl Crowd {
+    /// So many were seen together.
+    fn saw(&mut self, count: usize) {
+        self.seen = count.max(self.seen - self.seen.div_ceil(8));
+    }
+
+    /// How many are worth waiting for.
+    fn hoped(&self) -> usize {
+        self.seen.div_ceil(2).max(1)
+    }
+}
+
 /// See the module.
 pub struct Writer {
     /// The connection.
@@ -267,11 +294,11 @@ pub struct Writer {
 impl Writer {
     /// Stores what waits until the queue is closed and empty.
     pub fn run(mut self) {
-        let mut hoped = 1;
+        let mut crowd = Crowd::default();
         let Grouping { ack, rows_max, linger } = self.grouping;
         let rows_max = if ack == Ack::Sync { 1 } else { rows_max };
         loop {
-            match self.queue.take(rows_max, hoped, linger) {
+            match self.queue.take(rows_max, crowd.hoped(), linger) {
                 Group::End => return,
                 Group::Jobs(jobs) => {
                     let gate = Arc::clone(&self.gate);
@@ -286,9 +313,9 @@ impl Writer {
                     let together = gate.read().unwrap_or_else(PoisonError::into_inner);
                     let answers = self.store_group(works, TRIES_MAX);
                     drop(together);
-                    // Those who wait now and those who are about to be answered may come together.
-                    hoped = if ack == Ack::Sync { 1 } else { count + self.queue.len() };
-                    hoped -= hoped / 8;
+                    if ack != Ack::Sync {
+                        crowd.saw(count + self.queue.len());
+                    }
                     for (work, outcome) in answers {
                         (work.done)(outcome);
                     }
@@ -447,5 +474,24 @@ pub fn refuse_overdue(queue: &Queue<Work>, store: &dyn Store, now_ms: i64) {
         let usage = Some(work.usage.clone());
         let detail = "the database has not answered in time".to_string();
         (work.done)(refuse(Refusal::Busy { detail, retry_after_s: RETRY_S }, usage));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_crowd_is_hoped_for_until_it_has_gone() {
+        let mut crowd = Crowd::default();
+        assert_eq!(crowd.hoped(), 1);
+        crowd.saw(64);
+        assert_eq!(crowd.hoped(), 32);
+        crowd.saw(40);
+        assert_eq!(crowd.hoped(), 28);
+        for _ in 0..32 {
+            crowd.saw(1);
+        }
+        assert_eq!(crowd.hoped(), 1, "a lone client waits for nobody");
     }
 }

@@ -1,6 +1,7 @@
 //! What is asked of a table, and what is answered.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::page::Page;
 use super::query::{Shape, Target};
@@ -18,9 +19,13 @@ pub struct Served {
     /// What it is.
     pub table: Table,
     /// What is known of its version.
-    pub versions: Versions,
+    pub versions: Arc<Versions>,
     /// How changes by others are noticed.
     pub watch: Watch,
+    /// The version when the service began, and when the change was made that led to it.
+    pub begun: (i64, i64),
+    /// Whether kept answers are known to be of this database's past, not of one that was undone.
+    pub is_compared: AtomicBool,
 }
 
 /// How changes by others are noticed.

@@ -49,7 +49,7 @@ pub fn read(
     let mut results = database.unit(&steps(ask, database.dialect()))?.into_iter();
     let mut rows =
         || results.next().map(super::super::database::Stepped::into_rows).unwrap_or_default();
-    let version = rows().first().map_or(0, |row| row[0].int());
+    let (version, changed_us) = rows().first().map_or((0, 0), |row| (row[0].int(), row[1].int()));
     let found = rows();
     let count = rows().first().map(|row| row[0].int());
     let cost_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
@@ -62,7 +62,7 @@ pub fn read(
     let fresh_ms =
         if is_nothing { caching.ttl_ms.min(caching.negative_ms) } else { caching.ttl_ms };
     page.fresh_ms = u32::try_from(fresh_ms).unwrap_or(u32::MAX);
-    Ok(Page { fill: fill & !1, version, filled_ms, cost_us, ..page })
+    Ok(Page { fill: fill & !1, version, changed_us, filled_ms, cost_us, ..page })
 }
 
 fn page(status: u16, body: Vec<u8>) -> Page {

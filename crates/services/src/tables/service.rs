@@ -17,7 +17,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Instant;
 
 use super::ask::{Answer, Ask, Control, Done, Fault, Filled, Forward, From, Served, Watch, prefix};
 use super::fill;
@@ -32,6 +33,10 @@ use crate::database::{Connect, Database, DatabaseError};
 const REFILLS_MAX: u32 = 3;
 /// Keys that were asked for once, at most; then all are forgotten.
 const ONCE_MAX: usize = 100_000;
+/// The version of the newest kept answer is remembered for so long, in milliseconds: ten years.
+const NEWEST_MS: i64 = 10 * 365 * 86_400_000;
+/// Comparing hits takes one part in so many of the time, at most.
+const SAMPLE_SHARE: u64 = 100;
 /// Bodies below this are not compressed, in bytes.
 const COMPRESS_BYTES_MIN: usize = 512;
 
@@ -86,7 +91,9 @@ struct Flight {
 
 /// See the module.
 pub struct Tables {
-    served: HashMap<String, Arc<Served>>,
+    served: RwLock<HashMap<String, Arc<Served>>>,
+    /// Columns are made one at a time.
+    pub(super) widening: Mutex<()>,
     pub(super) parts: Parts,
     hot: Hot,
     readers: Pool,
@@ -94,6 +101,9 @@ pub struct Tables {
     flights: Mutex<HashMap<Arc<str>, Flight>>,
     once: Mutex<HashSet<u64>>,
     random: AtomicU64,
+    begun: Instant,
+    /// No hit is compared before this time, in microseconds since the service began.
+    sample_after_us: AtomicU64,
     /// What has happened.
     pub stats: Stats,
     this: Weak<Tables>,
@@ -121,6 +131,11 @@ pub struct Fetch {
     is_stored: bool,
 }
 
+/// Where the version of a table's newest kept answer lies.
+fn newest_key(table: &str) -> String {
+    format!("cache-newest:{table}")
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -135,7 +150,8 @@ impl Tables {
         let named = |served: Served| (served.table.name.clone(), Arc::new(served));
         let random = AtomicU64::new(parts.seed | 1);
         Ok(Arc::new_cyclic(|this| Tables {
-            served: served.into_iter().map(named).collect(),
+            served: RwLock::new(served.into_iter().map(named).collect()),
+            widening: Mutex::default(),
             parts,
             hot: Hot::new(hot_bytes),
             readers,
@@ -143,19 +159,29 @@ impl Tables {
             flights: Mutex::default(),
             once: Mutex::default(),
             random,
+            begun: Instant::now(),
+            sample_after_us: AtomicU64::new(0),
             stats: Stats::default(),
             this: this.clone(),
         }))
     }
 
     /// A table.
-    pub fn find(&self, name: &str) -> Option<&Arc<Served>> {
-        self.served.get(name)
+    pub fn find(&self, name: &str) -> Option<Arc<Served>> {
+        let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
+        served.get(name).map(Arc::clone)
+    }
+
+    /// Serves a table from now on.
+    pub(super) fn serve(&self, table: Served) {
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        served.insert(table.table.name.clone(), Arc::new(table));
     }
 
     /// The names of all tables, sorted.
-    pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.served.keys().map(String::as_str).collect();
+    pub fn names(&self) -> Vec<String> {
+        let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<String> = served.keys().cloned().collect();
         names.sort_unstable();
         names
     }
@@ -185,9 +211,38 @@ impl Tables {
         bits
     }
 
+    /// Whether kept answers are of this database's past. They are not if it was put back to an
+    /// earlier state while nobody looked: then it has a lower version than the newest answer kept,
+    /// or the same one by another change. They are removed.
+    fn has_compared(&self, served: &Served, now_ms: i64) -> bool {
+        if served.is_compared.load(Ordering::Acquire) {
+            return true;
+        }
+        let name = &served.table.name;
+        let Ok(found) = self.parts.shelf.get(&newest_key(name), now_ms) else {
+            self.stats.shelf_errors.add();
+            return false;
+        };
+        let text = found.and_then(|value| String::from_utf8(value).ok()).unwrap_or_default();
+        let newest = text.split_once(' ').and_then(|(version, changed)| {
+            Some((version.parse::<i64>().ok()?, changed.parse::<i64>().ok()?))
+        });
+        let (version, changed_us) = served.begun;
+        if newest.is_some_and(|(kept, at)| kept > version || (kept == version && at != changed_us))
+        {
+            tracing::warn!("table {name}: the database was put back; kept answers are removed");
+            self.purge(name);
+        }
+        served.is_compared.store(true, Ordering::Release);
+        true
+    }
+
     /// A kept answer, if its key still holds it.
-    fn kept(&self, key: &Arc<str>, now_ms: i64) -> Option<Arc<Page>> {
-        let shelf = &self.parts.shelf;
+    fn kept(&self, ask: &Ask, now_ms: i64) -> Option<Arc<Page>> {
+        let (key, shelf) = (&ask.key, &self.parts.shelf);
+        if !self.has_compared(&ask.served, now_ms) {
+            return None;
+        }
         if let Some(page) = self.hot.get(key) {
             match shelf.begins(key, &page.start(), now_ms) {
                 Ok(true) => return Some(page),
@@ -219,7 +274,7 @@ impl Tables {
             return fetch(Forward::Bypass, None);
         }
         let now_ms = self.now_ms();
-        let Some(page) = self.kept(&ask.key, now_ms) else {
+        let Some(page) = self.kept(ask, now_ms) else {
             if control.only_if_cached {
                 return Look::Fault(Fault::NotKept);
             }
@@ -248,7 +303,7 @@ impl Tables {
             if self.is_due_early(ask, &page, fresh_ms) {
                 self.stats.early_refreshes.add();
                 self.renew(ask);
-            } else if self.is_sample() {
+            } else if self.is_sample(&page) {
                 self.sample(ask, &page);
             }
             From::Hit
@@ -273,9 +328,17 @@ impl Tables {
         -scale_ms * uniform.ln() >= fresh_ms as f64
     }
 
-    fn is_sample(&self) -> bool {
+    /// Whether a hit is to be compared: some are, and however many there are, queries for that take
+    /// a hundredth of the time at most.
+    fn is_sample(&self, page: &Page) -> bool {
         let one_in = self.parts.settings.sample_one_in;
-        one_in > 0 && self.random().is_multiple_of(one_in)
+        if one_in == 0 || !self.random().is_multiple_of(one_in) {
+            return false;
+        }
+        let now_us = self.begun.elapsed().as_micros() as u64;
+        let rest_us = u64::from(page.cost_us) * SAMPLE_SHARE;
+        let due = |after: u64| (now_us >= after).then_some(now_us + rest_us);
+        self.sample_after_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, due).is_ok()
     }
 
     /// What may be served though the database does not answer.
@@ -524,7 +587,15 @@ impl Tables {
         let caching = &ask.served.table.caching;
         let past_ms = caching.stale_ms.max(caching.stale_if_error_ms) as i64;
         let until_ms = page.filled_ms + i64::from(page.fresh_ms) + past_ms;
-        let put = self.parts.shelf.put(&ask.key, &page.encode(), until_ms, self.now_ms());
+        let (shelf, now_ms) = (&self.parts.shelf, self.now_ms());
+        if !self.has_compared(&ask.served, now_ms) {
+            return false;
+        }
+        // First what tells whether the answer may be used after a restart.
+        let newest = format!("{} {}", page.version, page.changed_us);
+        let key = newest_key(&ask.served.table.name);
+        let put = shelf.put(&key, newest.as_bytes(), now_ms + NEWEST_MS, now_ms);
+        let put = put.and_then(|()| shelf.put(&ask.key, &page.encode(), until_ms, now_ms));
         match put {
             Ok(()) => self.hot.put(&ask.key, page),
             Err(_) => self.stats.shelf_errors.add(),
@@ -543,10 +614,12 @@ impl Tables {
         });
         let (etag, next) = (page.etag.clone(), page.next.clone());
         let Page { fill, status, version, filled_ms, fresh_ms, cost_us, rows, .. } = **page;
+        let changed_us = page.changed_us;
         let page = Page {
             fill: fill ^ 1,
             status,
             version,
+            changed_us,
             filled_ms,
             fresh_ms,
             cost_us,
@@ -608,7 +681,7 @@ impl Tables {
             return Ok(());
         }
         for (name, version) in setup::versions(database)? {
-            let Some(served) = self.served.get(&name) else { continue };
+            let Some(served) = self.find(&name) else { continue };
             if matches!(served.watch, Watch::Triggers(_)) && served.versions.saw(version) {
                 self.stats.foreign_changes.add();
             }

@@ -2,23 +2,29 @@
 //! tables themselves.
 //!
 //! ```text
-//!   forebay_table (name, version)   one row a table; triggers on each table add 1 to its version
-//!                                   in the transaction of the change, whoever makes it
+//!   forebay_table (name, version, changed)   one row a table; triggers on each table add 1 to its
+//!                                   version in the transaction of the change, whoever makes it,
+//!                                   and note the time: the same version with another time is
+//!                                   another state, as after a restore
 //! ```
 //!
 //! **Invariant:** nothing is done to a table that is there already, but triggers added.
+
+use std::sync::Arc;
 
 use super::ask::{Served, Watch};
 use super::odata::sql::quoted;
 use super::schema::{Column, Declarations, Kind, TABLES_MAX, Table};
 use crate::database::{Database, DatabaseError, Dialect, Statement, Step, Value};
 
+/// Where PostgreSQL's triggers notify of a change.
+pub const CHANNEL: &str = "forebay_table";
 /// What is done to a row that has a trigger.
 const EVENTS: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
 
 /// Reads a table's version within a snapshot.
 pub fn version_step(table: &str) -> Step {
-    let sql = "SELECT version FROM forebay_table WHERE name = ?".to_string();
+    let sql = "SELECT version, changed FROM forebay_table WHERE name = ?".to_string();
     Step::Read { sql, values: vec![table.into()] }
 }
 
@@ -26,6 +32,15 @@ pub fn version_step(table: &str) -> Step {
 pub fn versions(database: &mut dyn Database) -> Result<Vec<(String, i64)>, DatabaseError> {
     let rows = database.query("SELECT name, version FROM forebay_table", &[])?;
     Ok(rows.into_iter().map(|row| (row[0].text().to_string(), row[1].int())).collect())
+}
+
+/// The time in microseconds, as a trigger has it.
+fn now_us(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)",
+        Dialect::Mysql => "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)",
+        Dialect::Postgres => "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)",
+    }
 }
 
 fn sql_type(dialect: Dialect, kind: Kind) -> &'static str {
@@ -66,16 +81,35 @@ pub fn create(table: &Table, dialect: Dialect) -> String {
     sql + ")"
 }
 
+/// Makes a column of a table unless it is there.
+pub fn add_column(
+    database: &mut dyn Database,
+    table: &Table,
+    column: &Column,
+) -> Result<(), DatabaseError> {
+    let dialect = database.dialect();
+    let (name, new) = (quoted(dialect, &table.name), quoted(dialect, &column.name));
+    let look = format!("SELECT {name}.{new} FROM {name} WHERE 1 = 0");
+    if database.query(&look, &[]).is_ok() {
+        return Ok(());
+    }
+    let kind = sql_type(dialect, column.kind);
+    run(database, vec![format!("ALTER TABLE {name} ADD COLUMN {new} {kind}")])
+}
+
 /// The statements that make changes of a table count.
 fn triggers(table: &Table, dialect: Dialect) -> Vec<String> {
     let name = &table.name;
     let on = quoted(dialect, name);
-    let count = format!("UPDATE forebay_table SET version = version + 1 WHERE name = '{name}'");
+    let now = now_us(dialect);
+    let count = format!(
+        "UPDATE forebay_table SET version = version + 1, changed = {now} WHERE name = '{name}'"
+    );
     let mut all = Vec::new();
     if dialect == Dialect::Postgres {
         all.push(format!(
             "CREATE OR REPLACE FUNCTION \"forebay_count_{name}\"() RETURNS trigger AS $$ BEGIN \
-             {count}; PERFORM pg_notify('forebay_table', '{name}'); RETURN NULL; END $$ \
+             {count}; PERFORM pg_notify('{CHANNEL}', '{name}'); RETURN NULL; END $$ \
              LANGUAGE plpgsql"
         ));
     }
@@ -116,13 +150,32 @@ pub fn prepare(
         database,
         vec![
             "CREATE TABLE IF NOT EXISTS forebay_table \
-         (name VARCHAR(128) PRIMARY KEY, version BIGINT NOT NULL)"
+         (name VARCHAR(128) PRIMARY KEY, version BIGINT NOT NULL, \
+         changed BIGINT NOT NULL DEFAULT 0)"
                 .into(),
         ],
     )?;
+    if database.query("SELECT changed FROM forebay_table WHERE name = ''", &[]).is_err() {
+        // From before there was this column.
+        let add = "ALTER TABLE forebay_table ADD COLUMN changed BIGINT NOT NULL DEFAULT 0";
+        run(database, vec![add.into()])?;
+    }
     let mut tables = declarations.tables;
     for table in &tables {
         run(database, vec![create(table, dialect)])?;
+    }
+    // What a table has grown by before.
+    if tables.iter().any(|table| table.is_dynamic) {
+        for there in found(database)? {
+            let grown =
+                tables.iter_mut().find(|table| table.is_dynamic && table.name == there.name);
+            let Some(table) = grown else { continue };
+            for column in there.columns {
+                if table.find(&column.name).is_none() {
+                    table.columns.push(column);
+                }
+            }
+        }
     }
     if declarations.discover {
         for table in found(database)? {
@@ -155,10 +208,12 @@ fn serve(
             Watch::Nothing
         }
     };
-    let version = versions(database)?;
-    let version = version.iter().find(|(name, _)| *name == table.name).map_or(0, |(_, v)| *v);
-    let served = Served { table, versions: Default::default(), watch };
-    served.versions.reset(version);
+    let sql = "SELECT version, changed FROM forebay_table WHERE name = ?";
+    let found = database.query(sql, &[table.name.as_str().into()])?;
+    let begun = found.first().map_or((0, 0), |row| (row[0].int(), row[1].int()));
+    let (versions, is_compared) = Default::default();
+    let served = Served { table, versions: Arc::new(versions), watch, begun, is_compared };
+    served.versions.reset(begun.0);
     Ok(served)
 }
 

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use rusqlite::ffi;
 
 use crate::error::SqlError;
+use crate::raw::live::LiveTables;
 use crate::raw::picture::Shown;
 
 /// An open connection. What it shows goes after it.
-pub struct Handle(rusqlite::Connection, Shown);
+pub struct Handle(rusqlite::Connection, Shown, LiveTables);
 
 /// A share of an open connection, as it and its statements hold it: closed when the last is gone.
 /// Shares stay inside this crate's `Connection`, so they move between threads together.
@@ -42,8 +43,13 @@ impl std::ops::Deref for Shared {
 impl Handle {
     /// Takes a connection in.
     #[allow(clippy::new_ret_no_self, clippy::arc_with_non_send_sync)]
-    pub fn new(connection: rusqlite::Connection) -> Shared {
-        Shared(Arc::new(Handle(connection, Shown::default())))
+    pub fn new(connection: rusqlite::Connection, live: LiveTables) -> Shared {
+        Shared(Arc::new(Handle(connection, Shown::default(), live)))
+    }
+
+    /// Whether a table of this name is one over live keys.
+    pub fn is_live(&self, table: &str) -> bool {
+        self.2.has(table)
     }
 
     /// The connection by its own library.
