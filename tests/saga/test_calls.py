@@ -251,8 +251,10 @@ def test_steps_on_other_databases(outside):
     again, lost = api.gid(), api.gid()
     sql(f"INSERT INTO account VALUES ('a{again}', 10), ('b{again}', 0), ('a{lost}', 10)")
     assert moved(api, again, 11)["status"] == "failed", "the database refuses it"
-    assert moved(api, lost, 5)["status"] == "failed", "nobody has the second account"
-    assert sql(f"SELECT amount FROM account WHERE id = 'a{lost}'") == [["10"]]
+    body = moved(api, lost, 5)
+    assert body["status"] == "failed", "nobody has the second account"
+    amounts = f"SELECT amount FROM account WHERE id = 'a{lost}'"
+    assert sql(amounts) == [["10"]], body
 
 
 def test_many_sagas_share_commits_and_conserve_money(outside):

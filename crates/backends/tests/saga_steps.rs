@@ -2,10 +2,11 @@
 //! (`tests/harness/databases.py`). What is done once stays done once, alone and in groups.
 
 use std::path::Path;
+use std::sync::Mutex;
 
 use forebay_backends::address::open;
 use services::database::{Database, Statement, Value};
-use services::saga::local::{FORGET, Local, TABLE};
+use services::saga::local::{self, FORGET, Local};
 use services::saga::transaction::Transaction;
 use services::saga::words::{Kind, Op, Status, Verdict};
 
@@ -20,17 +21,21 @@ fn on_each(name: &str, test: impl Fn(&mut dyn Database, &str)) {
     }
     let folder = std::env::temp_dir().join(format!("forebay-steps-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
+    // PostgreSQL's IF NOT EXISTS does not hold for two at the same time.
+    static MAKING: Mutex<()> = Mutex::new(());
     for address in &addresses {
         let connect = open(address, Path::new(&folder)).expect("an address");
         let mut database = connect.connect().expect("a connection");
         let columns = "id varchar(40) PRIMARY KEY, amount bigint NOT NULL CHECK (amount >= 0)";
+        let making = MAKING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for sql in [
-            TABLE.to_string(),
+            local::table(database.dialect()),
             format!("DROP TABLE IF EXISTS {name}"),
             format!("CREATE TABLE {name} ({columns})"),
         ] {
             database.transact(&[Statement::run(sql, Vec::new())]).expect("made");
         }
+        drop(making);
         test(&mut *database, name);
     }
     let _ = std::fs::remove_dir_all(&folder);
@@ -88,6 +93,20 @@ fn a_step_is_done_once_and_undone_once() {
         }
         let gone = database.transact(&[Statement::run(FORGET, vec![gid.as_str().into()])]);
         assert_eq!(gone, Ok(vec![2]));
+    });
+}
+
+#[test]
+fn gids_are_told_apart_byte_by_byte() {
+    on_each("steps_bytes", |database, table| {
+        fill(database, table, &[("a", 100)]);
+        let gid = unique("bytes");
+        for gid in [gid.to_uppercase(), gid.clone(), format!("{gid} "), format!("{gid}é")] {
+            let (verdict, output) = step(table, &gid, "a", 1, Op::Action).run_sql(database);
+            assert_eq!(verdict, Verdict::Success, "{output}");
+        }
+        let all = format!("SELECT id, amount FROM {table}");
+        assert_eq!(rows(database, &all), [("a".to_string(), 104)]);
     });
 }
 

@@ -122,9 +122,12 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Arc<dyn Steps>>, 
         let folder = PathBuf::from(options.text(const { index_of("dir") }));
         let connect = crate::quota::database(&options.text(const { index_of("sql") }), &folder)?;
         let mut database = connect.connect().map_err(|error| format!("sagas: {error}"))?;
-        for table in [local::TABLE, ARCHIVE] {
-            let made = database.transact(&[Statement::run(table, Vec::new())]);
-            made.map_err(|error| format!("sagas: {error}"))?;
+        for table in [local::table(database.dialect()), ARCHIVE.to_string()] {
+            match database.transact(&[Statement::run(table, Vec::new())]) {
+                // Another server made it at the same moment.
+                Ok(_) | Err(DatabaseError::Duplicate(_)) => {}
+                Err(error) => return Err(format!("sagas: {error}")),
+            }
         }
         let (sender, jobs) = mpsc::channel();
         spawn("saga-sql", Box::new(move || run_sql(&*connect, Some(database), &jobs)))?;

@@ -114,7 +114,8 @@ fn run_sagas(args: &SagaArgs) -> Result<ExitCode, String> {
     }
     let cells = cells(args);
     let times = Times::of(&args.common, &args.load, cells.len() * targets.len() * turns(args));
-    let mut sagas = Sagas { args: args.clone(), cells, targets, times, participants, accounts, _own: own };
+    let mut sagas =
+        Sagas { args: args.clone(), cells, targets, times, participants, accounts, _own: own };
     Ok(harness::run(&mut sagas, &args.common, Environment::of(servers)))
 }
 

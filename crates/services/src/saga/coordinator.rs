@@ -690,12 +690,7 @@ impl Coordinator {
     }
 
     /// Connects the state and the calls and goes on with everything that is unfinished.
-    pub fn start(
-        self: &Arc<Self>,
-        state: Arc<dyn State>,
-        caller: Arc<dyn Caller>,
-        moment: Moment,
-    ) {
+    pub fn start(self: &Arc<Self>, state: Arc<dyn State>, caller: Arc<dyn Caller>, moment: Moment) {
         let is_first = self.state.set(state).is_ok() && self.caller.set(caller).is_ok();
         assert!(is_first, "a coordinator is started once");
         let mut open = Vec::new();
