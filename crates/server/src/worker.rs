@@ -126,7 +126,6 @@ impl Worker {
     /// Runs until the server stops.
     pub fn run(mut self) {
         let _registered = crate::sys::register_thread();
-        crate::sys::ask_for_short_turns();
         let mut events = Events::with_capacity(1024);
         while !self.hub.shared.is_stopping.load(Ordering::Acquire) {
             let can_release = self.before_sleep();

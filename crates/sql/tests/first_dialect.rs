@@ -114,6 +114,24 @@ fn several_statements_answer_the_last_and_are_all_or_nothing() {
 }
 
 #[test]
+fn what_fails_in_the_middle_leaves_nothing_even_if_sqlite_would() {
+    let mut client = with_table();
+    client.run("REDISQL.EXEC DB 'create table u(a integer unique)'");
+    client.run("REDISQL.CREATE_STATEMENT DB s 'insert or fail into u values(?1), (?2)'");
+    for _ in 0..3 {
+        client.check(&[
+            (
+                "REDISQL.EXEC DB 'insert or fail into u values(1), (1)'",
+                "-UNIQUE constraint failed: u.a",
+            ),
+            ("REDISQL.EXEC_STATEMENT DB s 2 2", "-UNIQUE constraint failed: u.a"),
+            ("REDISQL.EXEC DB 'select count(*) from u'", "*1 *1 :0"),
+        ]);
+    }
+    client.check(&[("REDISQL.EXEC_STATEMENT DB s 2 3", "*2 +DONE :2")]);
+}
+
+#[test]
 fn queries_only_read() {
     let refused = "-Statement is not read only but it may modify the database, use \
                    `EXEC_STATEMENT` instead.";
