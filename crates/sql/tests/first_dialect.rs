@@ -448,6 +448,12 @@ fn every_variant_of_a_command_does_the_same() {
         "ZEESQL.V1.QUERY",
     ];
     check(&mut client, &queries, query, rows);
+}
+
+#[test]
+fn every_variant_of_a_statement_does_the_same() {
+    let mut client = with_table();
+    let rows = "*1 *2 :1 $1 x";
     let of = |verb: &str| {
         ["REDISQL.", "REDISQL.V1.", "ZEESQL.V1."].map(|family| format!("{family}{verb}"))
     };
@@ -473,6 +479,11 @@ fn every_variant_of_a_command_does_the_same() {
         let reply = client.run(&format!("{name} out DB s 1"));
         assert!(reply.ends_with(" :1"), "{name}: {reply}");
     }
+}
+
+#[test]
+fn every_name_of_the_second_dialect_does_the_same() {
+    let mut client = with_table();
     for family in ["REDISQL.V2.", "ZEESQL.", "ZEESQL.V2."] {
         let want = "*4 *1 $6 RESULT *1 $1 a *1 $3 INT *1 :1";
         for verb in ["EXEC", "QUERY"] {
