@@ -128,7 +128,7 @@ fn later(cx: &mut Context<'_>, begin: impl FnOnce(Tell)) -> Result<(), Error> {
         deadline_ms: Some(cx.keys.now_ms() + wait_ms),
         on_timeout: |out| out.error("ERR the database takes too long"),
     };
-    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
+    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db, report: None });
     Ok(())
 }
 

@@ -26,7 +26,7 @@ use crate::error::{Failure, SqlError};
 use crate::lexer::{self, Verb};
 use crate::perform::{Outcome, perform};
 use crate::plan::{Action, Plan};
-use crate::queue::{self, Job, Order, Piece, ROUNDS_MAX, Ran, copy_keys, now_ms};
+use crate::queue::{self, Job, Order, Piece, ROUNDS_MAX, Ran, Timer, copy_keys, now_ms};
 use crate::raw::picture::Picture;
 use crate::run::{NO_STATEMENT, Place, Source};
 use crate::serve::error_of;
@@ -164,7 +164,10 @@ fn serve(database: &Arc<Database>) {
         match reader.run(database, &read) {
             Ok(ran) => queue::answer(database, &read.job, ran),
             // The writer knows better what is wrong with it, and may be able to do it.
-            Err(_) => queue::push(database, Job { is_for_writer: true, ..read.job }),
+            Err(_) => {
+                drop(read.job.client.report.take());
+                queue::push(database, Job { is_for_writer: true, ..read.job });
+            }
         }
     }
 }
@@ -304,10 +307,12 @@ fn run_order(
     }
     let mut out = Writer::new(job.client.resp3);
     frozen::begin(now_ms(), None);
+    let timer = Timer::new();
     match perform(connection, &plan, None, &mut out, place) {
         Ok(Outcome { rows, wrote, .. }) => {
             debug_assert!(!wrote);
             statistics::add(plan.count, 1, 0);
+            timer.end(&job.client, order, false);
             Ok(match plan.action {
                 Action::Run { into: Some(stream), .. } => {
                     Piece::Stream(stream.to_vec(), rows, plan.dialect)
@@ -317,6 +322,7 @@ fn run_order(
         }
         Err(Failure::Refused(text)) if connection.budget.stopped() != Stopped::No => {
             statistics::add(plan.count, 0, 1);
+            timer.end(&job.client, order, true);
             out.error(error_of(Failure::Refused(text), plan.dialect).message());
             Ok(Piece::Reply(out))
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commands::command::{Pipeline, WRITE};
-use commands::context::{Block, Blocked, Context, Participant, Wake};
+use commands::context::{Block, Blocked, Context, Participant, Report, Wake};
 use commands::error::Error;
 use keyspace::hasher::hash;
 use keyspace::keyspace::shard_of;
@@ -170,7 +170,8 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         }
     }
     drop(lease);
-    let order = Order { row, args: args.to_owned(), source: source_of(cx, &plan)? };
+    let entry = cx.entry.index;
+    let order = Order { row, entry, args: args.to_owned(), source: source_of(cx, &plan)? };
     enqueue(cx, &database, plan.key, vec![order], is_long);
     cx.keys.rewrite_to_nothing();
     Ok(())
@@ -345,6 +346,11 @@ fn enqueue(
 ) {
     let Some(background) = cx.host.background() else { return };
     let client = make_wait(cx);
+    if let Some(blocked) = &mut cx.session.blocked
+        && let Some(report) = &mut blocked.report
+    {
+        report.expected = orders.len();
+    }
     let job = Job { key: key.to_vec(), orders, client, background, is_for_writer: false };
     // What is pending in its indexes is for the writer.
     let is_behind = database.indexes.pending() > 0 || database.indexes.is_stale();
@@ -363,6 +369,7 @@ pub fn make_wait(cx: &mut Context<'_>) -> Client {
         resp3: cx.session.resp3,
         waiter: Arc::clone(&waiter),
         deliver: cx.host.deliverer(cx.session),
+        report: Report::default(),
     };
     let block = Block {
         keys: Vec::new(),
@@ -371,7 +378,8 @@ pub fn make_wait(cx: &mut Context<'_>) -> Client {
         deadline_ms: None,
         on_timeout: Writer::null,
     };
-    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
+    let report = Some(client.report.clone());
+    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db, report });
     client
 }
 
@@ -558,8 +566,8 @@ fn queue_rest(
     is_long: bool,
 ) -> (usize, u64) {
     let order = |index: usize| {
-        let row = row_of(pipeline.entries[index]);
-        Order { row, args: pipeline.args(index).to_owned(), source: None }
+        let (row, entry) = (row_of(pipeline.entries[index]), pipeline.entries[index].index);
+        Order { row, entry, args: pipeline.args(index).to_owned(), source: None }
     };
     let orders: Vec<Order> = (from..pipeline.entries.len()).map(order).collect();
     let count = orders.len();
