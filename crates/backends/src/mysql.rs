@@ -420,8 +420,4 @@ impl Database for Open {
     fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
         unit::within(self, inside)
     }
-
-    fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
-        self.0.plain(sql)
-    }
 }

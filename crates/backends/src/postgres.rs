@@ -415,10 +415,6 @@ impl Database for Open {
     fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
         unit::within(self, inside)
     }
-
-    fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
-        self.0.plain(sql)
-    }
 }
 
 /// A transaction whose statements need what others of it make: each is prepared when those before
