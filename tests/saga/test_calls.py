@@ -129,12 +129,12 @@ def test_a_file_without_certificates_is_refused(tmp_path):
 
 # ---- gRPC: what dtm's client cannot show (tests/go has the rest) ------------------------------
 
-def grpc(port, path, message=b"", *arguments):
+def grpc(port, path, message=b"", *arguments, kind="application/grpc"):
     """A unary call by curl: the headers and trailers as text, the message."""
     framed = b"\0" + len(message).to_bytes(4, "big") + message
     done = subprocess.run(
         ["curl", "-s", "--max-time", "30", "--http2-prior-knowledge", "-D", "-", "--data-binary",
-         "@-", "-H", "content-type: application/grpc", "-H", "te: trailers", *arguments,
+         "@-", "-H", f"content-type: {kind}", "-H", "te: trailers", *arguments,
          f"http://127.0.0.1:{port}{path}"], input=framed, capture_output=True)
     assert done.returncode == 0, done
     return done.stdout.decode(errors="replace")
@@ -154,8 +154,7 @@ def test_grpc_asks_for_the_key():
         key = ["-H", "x-api-key: secret"]
         assert "grpc-status: 13" in grpc(port, "/dtmgimp.Dtm/Submit", b"\x0a\xff", *key)
         assert "grpc-status: 12" in grpc(port, "/other.Service/NewGid", b"", *key)
-        assert "HTTP/2 415" in grpc(port, "/dtmgimp.Dtm/NewGid", b"", *key, "-H",
-                                    "content-type: text/plain")
+        assert "HTTP/2 415" in grpc(port, "/dtmgimp.Dtm/NewGid", b"", *key, kind="text/plain")
         lines = Api(http_port).ask("GET", "/api/metrics", None, {"x-api-key": "secret"})[1]
         lines = lines.splitlines()
         for line in ['dtm_server_process_total{type="grpc",api="newgid",status="ok"} 2',
