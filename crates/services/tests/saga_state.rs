@@ -37,13 +37,13 @@ fn key_of(record: &[u8]) -> String {
 
 impl State for Keys {
     fn keep(&self, record: &[u8]) -> Position {
-        let mut lists = self.lists.lock().unwrap();
+        let mut lists = self.lists.lock().expect("no test panics with it");
         let list = lists.entry(key_of(record)).or_default();
         if matches!(record[0], SNAPSHOT | TOPIC) {
             list.clear();
         }
         list.push(record.to_vec());
-        let mut kept = self.kept.lock().unwrap();
+        let mut kept = self.kept.lock().expect("no test panics with it");
         *kept += 1;
         *kept
     }
@@ -64,11 +64,11 @@ impl State for Keys {
     }
 
     fn end(&self) -> Position {
-        *self.kept.lock().unwrap()
+        *self.kept.lock().expect("no test panics with it")
     }
 
     fn forget(&self, id: u64) {
-        self.lists.lock().unwrap().remove(&format!("saga:{id}"));
+        self.lists.lock().expect("no test panics with it").remove(&format!("saga:{id}"));
     }
 
     fn to_shorten(&self, _: u64) -> Option<Position> {
@@ -85,7 +85,7 @@ struct Participants(Mutex<Vec<(Outgoing, Answered)>>);
 
 impl Caller for Participants {
     fn call(&self, outgoing: Outgoing, done: Answered) {
-        self.0.lock().unwrap().push((outgoing, done));
+        self.0.lock().expect("no test panics with it").push((outgoing, done));
     }
 
     fn wake_at(&self, _: u64) {}
@@ -102,7 +102,7 @@ impl Bench {
     /// A coordinator that goes on with what the keys hold.
     fn over(keys: Arc<Keys>, settings: Settings, now_ms: u64) -> Bench {
         let coordinator = Arc::new(Coordinator::new(settings));
-        for record in keys.lists.lock().unwrap().values().flatten() {
+        for record in keys.lists.lock().expect("no test panics with it").values().flatten() {
             coordinator.replay(0, record);
         }
         let participants = Arc::new(Participants::default());
@@ -121,7 +121,7 @@ impl Bench {
 
     /// Answers one of the calls; whether there was any.
     fn answer(&self, which: usize, verdict: Verdict) -> bool {
-        let mut calls = self.participants.0.lock().unwrap();
+        let mut calls = self.participants.0.lock().expect("no test panics with it");
         if calls.is_empty() {
             return false;
         }
@@ -216,7 +216,7 @@ proptest! {
         // What is forgotten leaves no key behind.
         let late = moment(u64::MAX >> 20);
         again.coordinator.tidy(late, &Arc::default());
-        prop_assert!(again.keys.lists.lock().unwrap().is_empty());
+        prop_assert!(again.keys.lists.lock().expect("no test panics with it").is_empty());
     }
 }
 
