@@ -33,7 +33,7 @@ from face import where
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "harness"))
 import databases  # noqa: E402
 
-TODO, SHORT = ("r0", "r1", "r2"), ("s0", "s1")
+RANKED, SHORT = ("r0", "r1", "r2"), ("s0", "s1")
 READERS = 6
 STORM_SECONDS = 0.1
 DOWN_SECONDS = 0.3
@@ -68,7 +68,7 @@ class Run:
     def __init__(self, forebay, seconds):
         self.forebay = forebay
         self.until = time.monotonic() + seconds
-        self.registers = [Register("todo", row) for row in TODO]
+        self.registers = [Register("todo", row) for row in RANKED]
         self.registers += [Register("short", row) for row in SHORT]
         self.hits = self.answers = self.marked = self.writes = self.unknown = 0
         self.wrong = []

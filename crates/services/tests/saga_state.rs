@@ -224,11 +224,17 @@ proptest! {
 fn topics_are_keys_too() {
     let bench = Bench::over(Arc::default(), Settings::default(), 1000);
     let topics = |bench: &Bench| bench.coordinator.topics().urls("t").len();
-    bench.coordinator.change_topics(|topics| topics.subscribe("t", "http://a", "")).unwrap();
-    bench.coordinator.change_topics(|topics| topics.subscribe("t", "http://b", "")).unwrap();
+    bench
+        .coordinator
+        .change_topics(|topics| topics.subscribe("t", "http://a", ""))
+        .expect("topics");
+    bench
+        .coordinator
+        .change_topics(|topics| topics.subscribe("t", "http://b", ""))
+        .expect("topics");
     let again = Bench::over(Arc::clone(&bench.keys), Settings::default(), 1000);
     assert_eq!((topics(&bench), topics(&again)), (2, 2));
-    again.coordinator.change_topics(|topics| topics.remove("t")).unwrap();
+    again.coordinator.change_topics(|topics| topics.remove("t")).expect("topics");
     let again = Bench::over(Arc::clone(&again.keys), Settings::default(), 1000);
     assert_eq!(topics(&again), 0);
 }

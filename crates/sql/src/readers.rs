@@ -77,11 +77,29 @@ struct Taken {
 }
 
 impl Readers {
+    /// Has [`Readers::cancel`] stop what runs under a budget, as long as the result lives.
+    pub(crate) fn watch<'r>(&'r self, budget: &Arc<Budget>) -> Watched<'r> {
+        lock(&self.running).push(Arc::clone(budget));
+        Watched { readers: self, budget: Arc::clone(budget) }
+    }
+
     /// Stops what runs now; whether anything did.
     pub fn cancel(&self) -> bool {
         let running = lock(&self.running);
         running.iter().for_each(|budget| budget.cancel());
         !running.is_empty()
+    }
+}
+
+/// A read that can be cancelled.
+pub(crate) struct Watched<'r> {
+    readers: &'r Readers,
+    budget: Arc<Budget>,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        lock(&self.readers.running).retain(|other| !Arc::ptr_eq(other, &self.budget));
     }
 }
 
@@ -196,12 +214,9 @@ impl Reader {
             snapshot::catch_up(database)?;
             image::read_statements(connection)?;
         }
-        let budget = Arc::clone(&connection.budget);
-        lock(&database.readers.running).push(Arc::clone(&budget));
+        let _watched = database.readers.watch(&connection.budget);
         let place = Place::Thread(settings().timeout_ms());
-        let ran = run_orders(connection, &read.job, place);
-        lock(&database.readers.running).retain(|other| !Arc::ptr_eq(other, &budget));
-        ran
+        run_orders(connection, &read.job, place)
     }
 
     /// Sees to it that the connection reads a picture that is new enough; what the job came to, if

@@ -455,6 +455,10 @@ impl Work {
     /// Performs one command; tells the time and the chance it saw if it changed something.
     fn perform(&mut self, order: &Order, out: &mut Writer) -> Result<Option<(i64, u64)>, Failure> {
         let Some(side) = &mut self.side else { return Err(Failure::GroupLost) };
+        let _watched = match side {
+            Side::Reads(reader) => Some(self.database.readers.watch(&reader.budget)),
+            Side::Writes(_) => None,
+        };
         let parsed = (order.row.parse)(order.args.args());
         let plan = parsed.map_err(|error| Failure::refused(error.message()))?;
         let now_ms = now_ms();
