@@ -473,6 +473,12 @@ fn every_variant_of_a_command_does_the_same() {
         let reply = client.run(&format!("{name} out DB s 1"));
         assert!(reply.ends_with(" :1"), "{name}: {reply}");
     }
+}
+
+/// The same for the names of the second dialect.
+#[test]
+fn every_family_of_the_second_dialect_does_the_same() {
+    let mut client = with_table();
     for family in ["REDISQL.V2.", "ZEESQL.", "ZEESQL.V2."] {
         let want = "*4 *1 $6 RESULT *1 $1 a *1 $3 INT *1 :1";
         for verb in ["EXEC", "QUERY"] {
