@@ -133,7 +133,8 @@ fn repeat(
     if is_one {
         connection.execute_batch("BEGIN")?;
     }
-    while began.elapsed() < time {
+    // At least once, however long the beginning took.
+    loop {
         if way == Way::Together && on_file {
             connection.execute_batch("BEGIN")?;
         }
@@ -143,6 +144,9 @@ fn repeat(
         count += run;
         if way == Way::Together && on_file {
             connection.execute_batch("COMMIT")?;
+        }
+        if began.elapsed() >= time {
+            break;
         }
     }
     if is_one {
