@@ -29,6 +29,7 @@ const NAMES: &[&str] = &[
     "SQL.CURSOR",
     "SQL.FETCH",
     "SQL.BEGIN",
+    "SQL.ROLLBACK",
 ];
 
 fuzz_target!(|bytes: &[u8]| {
@@ -49,6 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
     client.run("REDISQL.CREATE_STATEMENT DB get 'select b from t where a = ?1'");
     client.run("SQL.INDEX DB NEW TABLE h PREFIX h: SCHEMA f TEXT");
     client.run("HSET h:1 f v");
+    client.run("REDISQL.EXEC DB \"create virtual table live using redis_hash('h:', f)\"");
     let name = NAMES[usize::from(*first) % NAMES.len()];
     let mut words: Vec<&[u8]> = vec![name.as_bytes(), b"DB"];
     words.extend(rest.split(|byte| *byte == 0xff));

@@ -12,6 +12,7 @@ import http.server
 import json
 import pathlib
 import sqlite3
+import ssl
 import sys
 import tempfile
 import threading
@@ -24,6 +25,7 @@ import redis
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "harness"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import invariants  # noqa: E402
+import server as harness  # noqa: E402
 
 ROOT = "fbroot_test"
 
@@ -196,7 +198,7 @@ def test_a_database_that_is_locked(tmp_path):
 class Receiver:
     """Takes what webhooks send; answers with the statuses given, the last one for ever."""
 
-    def __init__(self, *statuses):
+    def __init__(self, *statuses, certificates=None):
         receiver = self
         self.got, self.statuses = [], list(statuses)
 
@@ -212,8 +214,13 @@ class Receiver:
                 pass
 
         self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        if certificates:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(f"{certificates}/server.crt", f"{certificates}/server.key")
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        scheme = "https" if certificates else "http"
+        self.url = f"{scheme}://127.0.0.1:{self.server.server_port}/hook"
 
     def wait(self, count, seconds=15):
         until = time.monotonic() + seconds
@@ -286,6 +293,19 @@ def test_a_secret_is_changed_while_receivers_know_the_old_one(server):
         check_signature(secret, headers | {names["webhook-signature"]: signature}, body)
     assert org.root("POST", "/webhooks/none/secret", {})[0] == 404
     assert org.root("POST", f"/webhooks/{hook['id']}/secret", {"secret": "short"})[0] == 400
+
+
+def test_webhooks_are_called_over_tls(tmp_path, monkeypatch):
+    certificates, home = tmp_path / "certificates", tmp_path / "home"
+    certificates.mkdir()
+    home.mkdir()
+    harness.make_certificates(certificates)
+    monkeypatch.setenv("SSL_CERT_FILE", f"{certificates}/ca.crt")
+    with started(str(home)) as server:
+        receiver, org = Receiver(204, certificates=certificates), Org(server)
+        _, hook, _ = org.root("POST", "/webhooks", {"url": receiver.url})
+        org.root("POST", f"/webhooks/{hook['id']}/test")
+        check_signature(hook["secret"], *receiver.wait(1)[0])
 
 
 def test_an_endpoint_that_is_gone_is_disabled(server):

@@ -1,5 +1,5 @@
-"""Commands that SQL calls and live keys that SQL writes, against the built server: whole with the SQL
-or not at all, from many connections, after kill -9.
+"""Commands that SQL calls and live keys that SQL writes, against the built server: whole with the
+SQL or not at all, from many connections, after kill -9.
 """
 
 import pathlib
@@ -186,3 +186,25 @@ def test_calls_and_rows_agree_after_kill():
             server.start()
             rows = agrees(connect(server), key) - before
             assert rows >= sum(acknowledged[:3])
+
+
+def test_what_runs_elsewhere_is_in_the_slow_log_and_histograms():
+    slow = ("with recursive c(x) as (select 1 union all select x+1 from c limit 300000) "
+            "select max(x) from c")
+    with Server(options={"slowlog-log-slower-than": "10000"}) as server:
+        client = connect(server)
+        table(client)
+        assert execute(client, "REDISQL.QUERY", "DB", slow) == [[300000]]
+        pipe = client.pipeline(transaction=False)
+        pipe.execute_command("SQL.QUERY", "DB", "select 1")
+        pipe.execute_command("SQL.QUERY", "DB", slow)
+        pipe.execute()
+        commands = [entry["command"] for entry in client.slowlog_get()]
+        assert sum(b"300000" in command for command in commands) == 2, commands
+        assert all(entry["duration"] >= 10000 for entry in client.slowlog_get())
+        found = execute(client, "LATENCY", "HISTOGRAM", "redisql.query", "sql.query")
+        calls = {found[at].decode(): found[at + 1][1] for at in range(0, len(found), 2)}
+        assert calls == {"redisql.query": 1, "sql.query": 2}
+        stats = client.info("commandstats")
+        assert stats["cmdstat_redisql.query"]["calls"] == 1
+        assert stats["cmdstat_redisql.query"]["usec"] >= 10000

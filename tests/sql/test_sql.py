@@ -303,7 +303,9 @@ def test_live_keys_are_of_one_instant():
             assert rows[0][0] == rows[0][1], rows
         stop.set()
         thread.join()
-        with pytest.raises(redis.ResponseError):
-            pipe = client.pipeline(transaction=True)
-            pipe.execute_command("REDISQL.EXEC", "DB", "select * from pair")
-            pipe.execute()
+        # Inside MULTI they are those of the transaction so far.
+        pipe = client.pipeline(transaction=True)
+        pipe.set("pair:a", "new")
+        pipe.execute_command("REDISQL.EXEC", "DB", "select value from pair where key = 'pair:a'")
+        pipe.execute_command("REDISQL.EXEC", "DB", "select count(*) from pair")
+        assert pipe.execute()[1:] == [[[b"new"]], [[2]]]

@@ -306,3 +306,25 @@ def test_a_transaction_with_keys_cannot_dump_what_it_changed():
         with pytest.raises(redis.ResponseError, match="not committed"):
             pipe.execute()
         assert (count(client), client.exists("other")) == (0, 0)
+
+
+def test_cancel_reaches_cursors_and_reading_transactions():
+    endless = ("with recursive c(x) as (select 1 union all select x+1 from c) "
+               "select max(x) from c")
+    with Server(options={"sql-timeout-ms": "600000"}) as server:
+        other = connect(server)
+        table(other)
+        for begin in (("SQL.CURSOR", "DB", endless), ("SQL.BEGIN", "DB", "READ")):
+            client = redis.Redis(server.host, server.port, single_connection_client=True,
+                                 socket_timeout=120)
+            opened = execute(client, *begin)
+            words = ("SQL.QUERY", "DB", endless)
+            if begin[0] == "SQL.CURSOR":
+                words = ("SQL.FETCH", opened[1])
+            said = []
+            waits = threading.Thread(target=lambda: said.append(refused(client, *words)))
+            waits.start()
+            while waits.is_alive():
+                execute(other, "SQL.CANCEL", "DB")
+                waits.join(0.02)
+            assert said == ["the statement was cancelled"], begin

@@ -1,18 +1,28 @@
 #!/usr/bin/env python3
-"""Readers and writers on cached rows over HTTP, with purges, expiries and kill -9: nobody is served
-what is older than what was acknowledged before they asked.
+"""Readers and writers on cached rows over HTTP, with purges, expiries, restarts and kill -9 of
+Forebay and of the database: nobody is served what is older than what anybody had been told.
 
-    tests/tables/checker.py [--seconds 15] [--kills 2]
+    tests/tables/checker.py [--sql sqlite|mariadb|postgres] [--seconds 15] [--accidents 3]
+    tests/tables/checker.py --long     each database for five minutes, an accident every 5 seconds
 
-Each row has one writer, which raises its rank; a reader notes the last acknowledged rank, asks by
-id or by a list, and must see that rank or a later one. Answers marked as old because the database
-did not answer (sql-error) are counted apart.
+Each row is a register with one writer, which raises its number. A reader notes what had been
+acknowledged and what anybody had read before it asks, by id or by a list; linearizability of such a
+register is that it sees
 
-Invariant: exits with 0 only if no answer was too old, and there were hits enough to tell.
+* no number below those, and
+* no number above the last that was sent.
+
+Answers marked as old because the database did not answer (sql-error) are counted apart: that is
+their stated bound. One table's answers expire every 300 ms under all its readers, and another one's
+are removed every 100 ms. Accidents in turn: kill -9 of Forebay, an orderly restart, and kill -9 of
+the database, which is started again after a moment.
+
+Invariant: exits with 0 only if no answer was wrong, and there were hits enough to tell.
 """
 
 import argparse
 import http.client
+import pathlib
 import sys
 import threading
 import time
@@ -20,17 +30,47 @@ import time
 import face
 from face import where
 
-ROWS = ("r0", "r1", "r2")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "harness"))
+import databases  # noqa: E402
+
+RANKED, SHORT = ("r0", "r1", "r2"), ("s0", "s1")
 READERS = 6
+STORM_SECONDS = 0.1
+DOWN_SECONDS = 0.3
+LONG_SECONDS = 300
+BETWEEN_ACCIDENTS = 5
+CALM_SECONDS_MAX = 120
+
+
+class Register:
+    """One row: which column holds its number, and what is known of it."""
+
+    def __init__(self, table, row):
+        self.table, self.row = table, row
+        self.sent = self.acknowledged = self.seen = 0
+        # The row's version as its writer knows it: a change of which nobody knows the end cannot
+        # come about later and undo the next one.
+        self.tag = None
+
+    def body(self, number):
+        return {"rank": number} if self.table == "todo" else {"text": str(number)}
+
+    def number(self, found):
+        return found["rank"] if self.table == "todo" else int(found["text"])
+
+    def least(self):
+        return max(self.acknowledged, self.seen)
 
 
 class Run:
     """What all threads share."""
 
-    def __init__(self, forebay, until):
-        self.forebay, self.until = forebay, until
-        self.acknowledged = dict.fromkeys(ROWS, 0)
-        self.hits = self.answers = self.marked = self.writes = 0
+    def __init__(self, forebay, seconds):
+        self.forebay = forebay
+        self.until = time.monotonic() + seconds
+        self.registers = [Register("todo", row) for row in RANKED]
+        self.registers += [Register("short", row) for row in SHORT]
+        self.hits = self.answers = self.marked = self.writes = self.unknown = 0
         self.wrong = []
         self.lock = threading.Lock()
 
@@ -45,63 +85,141 @@ class Run:
             time.sleep(0.02)
             return None
 
-    def write(self, row):
-        rank = 0
-        while self.is_on():
-            rank += 1
-            answer = self.call("PATCH", f"/tables/todo/{row}", {"rank": rank})
-            if answer is not None and answer.status == 200:
-                self.acknowledged[row] = rank
-                self.writes += 1
-            time.sleep(0.003 * (rank % 5))
+    def make(self):
+        """Makes the rows; the databases and the server have all the time they need."""
+        for register in self.registers:
+            path = f"/tables/{register.table}"
+            until = time.monotonic() + CALM_SECONDS_MAX
+            while True:
+                answer = self.call("POST", path, {"id": register.row} | register.body(0))
+                if answer is not None and answer.status in (201, 409):
+                    break
+                if time.monotonic() > until:
+                    raise SystemExit(f"no row can be made: {answer and answer.body}")
 
-    def read(self, number):
+    def write(self, register):
         while self.is_on():
-            number += 1
-            row = ROWS[number % len(ROWS)]
-            listed = where("todo", filter=f"id eq '{row}'")
-            address = f"/tables/todo/{row}" if number % 2 else listed
-            least = self.acknowledged[row]
+            number = register.sent + 1
+            register.sent = number
+            path = f"/tables/{register.table}/{register.row}"
+            answer = self.call("PATCH", path, register.body(number), if_match=register.tag)
+            with self.lock:
+                if answer is not None and answer.status in (200, 412):
+                    register.tag = answer.headers["etag"]
+                if answer is not None and answer.status == 200:
+                    register.acknowledged = number
+                    self.writes += 1
+                else:
+                    self.unknown += 1
+            time.sleep(0.003 * (number % 5))
+
+    def read(self, turn):
+        while self.is_on():
+            turn += 1
+            register = self.registers[turn % len(self.registers)]
+            listed = where(register.table, filter=f"id eq '{register.row}'")
+            address = f"/tables/{register.table}/{register.row}" if turn % 2 else listed
+            with self.lock:
+                least = register.least()
             answer = self.call("GET", address)
+            most = register.sent
             if answer is None or answer.status != 200:
                 continue
             found = answer.json()
-            seen = (found[0] if isinstance(found, list) else found)["rank"]
-            with self.lock:
-                self.answers += 1
-                self.hits += answer.headers["x-cache"] == "HIT"
-                if "sql-error" in answer.headers["cache-status"]:
-                    self.marked += 1
-                elif seen < least:
-                    self.wrong.append((address, seen, least, answer.headers["cache-status"]))
+            row = (found or [None])[0] if isinstance(found, list) else found
+            self.judge(register, (address, least, most), row, answer.headers)
+
+    def judge(self, register, asked, row, headers):
+        address, least, most = asked
+        status = headers["cache-status"]
+        with self.lock:
+            self.answers += 1
+            self.hits += headers["x-cache"] == "HIT"
+            if "sql-error" in status:
+                self.marked += 1
+                return
+            number = register.number(row) if row else None
+            if number is None or not least <= number <= most:
+                self.wrong.append((address, number, least, most, status))
+            else:
+                register.seen = max(register.seen, number)
+
+    def storm(self):
+        while self.is_on():
+            try:
+                self.forebay.resp("TABLE.PURGE", "todo")
+            except (OSError, ValueError):
+                pass
+            time.sleep(STORM_SECONDS)
+
+
+def accidents(run, count, database):
+    """Makes accidents, evenly spread, until the run ends."""
+    server = run.forebay.server
+    kinds = [kind for kind in ("kill", "restart", "database") if database or kind != "database"]
+    for number in range(count):
+        left = run.until - time.monotonic()
+        time.sleep(max(0, left / (count + 1 - number)))
+        if not run.is_on():
+            return
+        kind = kinds[number % len(kinds)]
+        if kind == "database":
+            database.kill()
+            time.sleep(DOWN_SECONDS)
+            database.start()
+        elif kind == "restart":
+            server.stop()
+            run.forebay.start()
+        else:
+            server.process.kill()
+            server.process.wait()
+            run.forebay.start()
+
+
+def check(sql, seconds, count):
+    """One run; how many things were wrong."""
+    kinds = {"mariadb": databases.MariaDb, "postgres": databases.Postgres}
+    database = kinds[sql]() if sql in kinds else None
+    try:
+        options = {"sql": database.start().make("checked")} if database else {}
+        with face.Forebay(appendonly="yes", tables_sample=20, **options) as forebay:
+            run = Run(forebay, seconds)
+            run.make()
+            run.until = time.monotonic() + seconds
+            threads = [threading.Thread(target=run.write, args=(register,))
+                       for register in run.registers]
+            threads += [threading.Thread(target=run.read, args=(n,)) for n in range(READERS)]
+            threads.append(threading.Thread(target=run.storm))
+            for thread in threads:
+                thread.start()
+            accidents(run, count, database)
+            for thread in threads:
+                thread.join()
+            mismatches = forebay.stats()["mismatches"]
+    finally:
+        if database:
+            database.stop()
+            database.remove_folder()
+    print(f"{sql}: {run.answers} answers, {run.hits} hits, {run.marked} marked as old, "
+          f"{run.writes} changes, {run.unknown} of unknown end, {count} accidents, "
+          f"{len(run.wrong)} wrong, {mismatches} mismatches", flush=True)
+    for wrong in run.wrong[:5]:
+        print("wrong (address, number, least, most, status):", wrong)
+    return len(run.wrong) + mismatches + (run.hits < 50) + (run.writes < 20)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sql", choices=("sqlite", "mariadb", "postgres"), default="sqlite")
     parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--accidents", type=int, default=3)
+    parser.add_argument("--long", action="store_true")
     arguments = parser.parse_args()
-    with face.Forebay(appendonly="yes", tables_sample=20) as forebay:
-        for row in ROWS:
-            forebay.call("POST", "/tables/todo", {"id": row, "rank": 0})
-        run = Run(forebay, time.monotonic() + arguments.seconds)
-        threads = [threading.Thread(target=run.write, args=(row,)) for row in ROWS]
-        threads += [threading.Thread(target=run.read, args=(n,)) for n in range(READERS)]
-        for thread in threads:
-            thread.start()
-        for _ in range(arguments.kills):
-            time.sleep(arguments.seconds / (arguments.kills + 1))
-            forebay.server.process.kill()
-            forebay.server.process.wait()
-            forebay.start()
-        for thread in threads:
-            thread.join()
-        mismatches = forebay.stats()["mismatches"]
-    print(f"{run.answers} answers, {run.hits} hits, {run.marked} marked as old, "
-          f"{run.writes} changes, {len(run.wrong)} too old, {mismatches} mismatches")
-    for wrong in run.wrong[:5]:
-        print("too old:", wrong)
-    return 1 if run.wrong or mismatches or run.hits < 50 or run.writes < 20 else 0
+    if not arguments.long:
+        return int(check(arguments.sql, arguments.seconds, arguments.accidents) > 0)
+    count = LONG_SECONDS // BETWEEN_ACCIDENTS
+    failed = [check(sql, LONG_SECONDS, count) for sql in ("sqlite", "mariadb", "postgres")]
+    return int(any(failed))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ TABLES = {"tables": {
     "mine": {"columns": {"text": "text"}, "perUser": "owner"},
     "short": {"columns": {"text": "text"}, "cache": {"ttlMs": 300, "staleMs": 0,
                                                      "refreshBeta": 0}},
+    "open": {"columns": {"text": "text"}, "dynamicSchema": True},
     "counted": {"columns": {"text": "text"}, "id": "int", "access": {"delete": "disabled"}},
 }}
 

@@ -50,8 +50,9 @@ impl<E: Engine> Embedded<E> {
 
 impl<E: Engine> Shelf for Embedded<E> {
     fn begins(&self, key: &str, start: &[u8], now_ms: i64) -> Result<bool, String> {
-        let end = (start.len() - 1).to_string();
-        let words = [b"GETRANGE", key.as_bytes(), b"0", end.as_bytes()];
+        let mut end = itoa::Buffer::new();
+        let end = end.format(start.len() - 1).as_bytes();
+        let words = [b"GETRANGE", key.as_bytes(), b"0", end];
         self.ask(&words, now_ms, |reply| Ok(bulk(reply)? == Some(start)))
     }
 

@@ -189,6 +189,10 @@ impl Within for UnderWay<'_> {
         }
         Ok(ran)
     }
+
+    fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
+        self.0.execute_batch(sql).map_err(error)
+    }
 }
 
 impl Database for Open {

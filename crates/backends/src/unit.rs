@@ -89,4 +89,8 @@ impl<C: Stepwise> Within for UnderWay<'_, C> {
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
         self.0.run_prepared(sql, values)
     }
+
+    fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
+        self.0.plain(sql)
+    }
 }

@@ -12,9 +12,9 @@ use services::tables::date;
 use services::tables::odata::expr::Literal;
 use services::tables::odata::model::{self, Cell};
 use services::tables::odata::sql::{date_value, quoted as quoted_name};
-use services::tables::query::{Query, Shape};
+use services::tables::query::{Query, Shape, one_sql};
 use services::tables::rows::write_rows;
-use services::tables::schema::{Kind, Table};
+use services::tables::schema::{Column, Kind, Table};
 use services::tables::setup::create;
 use services::tables::testing::table;
 
@@ -296,6 +296,36 @@ fn compare(
         telling += usize::from(count > 0 && count < all.len() / 2 - 10);
     }
     telling
+}
+
+#[test]
+fn a_row_is_found_by_its_id_alone() {
+    for variable in ["", "FOREBAY_MYSQL", "FOREBAY_POSTGRES"] {
+        let folder = std::env::temp_dir().join(format!("forebay-ids-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let address = match variable {
+            "" => "sqlite:ids.db".to_string(),
+            _ => match std::env::var(variable) {
+                Ok(address) => address,
+                Err(_) => continue,
+            },
+        };
+        let connect = open(&address, &folder).expect("an address");
+        let mut database = connect.connect().expect("a connection");
+        let column = |name: &str, kind| Column { name: name.into(), kind };
+        let columns = vec![column("id", Kind::Text), column("rank", Kind::Int)];
+        let table = Table::new("ids", columns).expect("a table");
+        let run = |sql: String| Statement::run(sql, Vec::new());
+        let drop = run("DROP TABLE IF EXISTS ids".into());
+        database.transact(&[drop, run(create(&table, connect.dialect()))]).expect("made");
+        database.transact(&[run("INSERT INTO ids (id) VALUES ('a ')".into())]).expect("a row");
+        for (id, is_there) in [("a", 0), ("a ", 1), ("A ", 0), ("a  ", 0)] {
+            let sql = one_sql(&table, connect.dialect(), &id.into(), None, true);
+            let rows = database.query(&sql.text, &sql.values).expect("rows");
+            assert_eq!(rows.len(), is_there, "{id:?} on {address}");
+        }
+        let _ = std::fs::remove_dir_all(&folder);
+    }
 }
 
 #[test]

@@ -179,13 +179,13 @@ fn ask(tables: &Tables, table: &str, query: &str, user: Option<&str>) -> Arc<Ask
     let served = tables.find(table).expect("a table");
     let query = Query::read(query, &served.table, Shape::Zumo2).expect("a query");
     let user = user.map(Arc::from);
-    Arc::new(Ask::new(served, Target::List(Box::new(query)), Shape::Zumo2, user.as_ref()))
+    Arc::new(Ask::new(&served, Target::List(Box::new(query)), Shape::Zumo2, user.as_ref()))
 }
 
 fn one(tables: &Tables, table: &str, id: &str) -> Arc<Ask> {
     let served = tables.find(table).expect("a table");
     let target = Target::One { id: id.into(), includes_deleted: false };
-    Arc::new(Ask::new(served, target, Shape::Zumo2, None))
+    Arc::new(Ask::new(&served, target, Shape::Zumo2, None))
 }
 
 /// Asks as a door does.
@@ -207,7 +207,7 @@ fn get(tables: &Tables, ask: &Arc<Ask>) -> Result<Answer, Fault> {
 }
 
 fn change(tables: &Arc<Tables>, table: &str, verb: Verb, id: &str, rank: i64) -> Changed {
-    let served = Arc::clone(tables.find(table).expect("a table"));
+    let served = tables.find(table).expect("a table");
     let place = served.table.find("rank").expect("a column");
     let sets = vec![(place, Value::Int(rank))];
     let (owner, condition) = (None, None);

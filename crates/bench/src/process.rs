@@ -19,6 +19,9 @@ use crate::sys;
 pub enum CpuSource {
     /// All threads of a process.
     Process(u32),
+    /// A process with its children, those that have ended included: a server that has a process for
+    /// each connection.
+    Family(u32),
     /// One thread of this process, as the built-in null server is.
     Thread(u32),
 }
@@ -28,6 +31,7 @@ impl CpuSource {
     pub fn cpu_ns(self) -> Option<u64> {
         match self {
             CpuSource::Process(pid) => process_cpu_ns(pid),
+            CpuSource::Family(pid) => family_cpu_ns(pid),
             CpuSource::Thread(tid) => schedstat_ns(&format!("/proc/self/task/{tid}/schedstat")),
         }
     }
@@ -125,15 +129,31 @@ fn process_cpu_ns(pid: u32) -> Option<u64> {
     stat_cpu_ns(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+fn family_cpu_ns(pid: u32) -> Option<u64> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let alive = children.split_whitespace().filter_map(|child| process_cpu_ns(child.parse().ok()?));
+    let ended = stat_ns(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, ENDED_FIELD)?;
+    Some(process_cpu_ns(pid)? + ended + alive.sum::<u64>())
+}
+
 /// First field of a schedstat file: time on the CPU in nanoseconds.
 fn schedstat_ns(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// Where a stat file has the time of the process itself and of children that have ended: fields
+/// after its name, each the first of two (user, system).
+const OWN_FIELD: usize = 11;
+const ENDED_FIELD: usize = 13;
+
 fn stat_cpu_ns(stat: &str) -> Option<u64> {
+    stat_ns(stat, OWN_FIELD)
+}
+
+fn stat_ns(stat: &str, field: usize) -> Option<u64> {
     // The second field is the name in parentheses and may itself hold spaces and parentheses.
     let after_name = &stat[stat.rfind(')')? + 1..];
-    let mut fields = after_name.split_whitespace().skip(11);
+    let mut fields = after_name.split_whitespace().skip(field);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     Some((user + system) * (1_000_000_000 / sys::ticks_per_second()))
@@ -172,8 +192,18 @@ mod tests {
     }
 
     #[test]
+    fn a_family_is_more_than_its_head() {
+        let me = std::process::id();
+        let own = CpuSource::Process(me).cpu_ns().unwrap();
+        assert!(CpuSource::Family(me).cpu_ns().unwrap() >= own);
+    }
+
+    #[test]
     fn stat_with_an_odd_process_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 30 12 0 0 20 0 1 0";
-        assert_eq!(stat_cpu_ns(stat), Some(42 * (1_000_000_000 / sys::ticks_per_second())));
+        let tick_ns = 1_000_000_000 / sys::ticks_per_second();
+        assert_eq!(stat_cpu_ns(stat), Some(42 * tick_ns));
+        let stat = stat.replace("30 12 0 0", "30 12 5 6");
+        assert_eq!(stat_ns(&stat, ENDED_FIELD), Some(11 * tick_ns));
     }
 }

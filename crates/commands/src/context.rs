@@ -1,8 +1,8 @@
 //! What a command's handler works with: the keys it declared, the reply, the client's session.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use keyspace::effects::{Effects, Event};
 use keyspace::keys::Keys;
@@ -265,6 +265,42 @@ pub struct Blocked {
     pub block: Block,
     /// The database of the keys.
     pub db: usize,
+    /// The commands that other threads run for it, if that is what it waits for.
+    pub report: Option<Report>,
+}
+
+/// What became of commands that run on other threads, for the slow log and the histograms of
+/// latencies: shared by who runs them and who waits.
+#[derive(Debug, Default, Clone)]
+pub struct Report {
+    ran: Arc<Mutex<Vec<Ran>>>,
+    /// How many commands there are, the last ones that were counted.
+    pub expected: usize,
+}
+
+/// A command that ran on another thread.
+#[derive(Debug)]
+pub struct Ran {
+    /// Its place in the registry.
+    pub entry: usize,
+    /// Its words.
+    pub args: OwnedArgs,
+    /// How long it ran; what it waited before does not count.
+    pub nanoseconds: u64,
+    /// Its reply was an error.
+    pub failed: bool,
+}
+
+impl Report {
+    /// Adds a command that has ended.
+    pub fn add(&self, ran: Ran) {
+        self.ran.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(ran);
+    }
+
+    /// Takes what was added.
+    pub fn take(&self) -> Vec<Ran> {
+        std::mem::take(&mut *self.ran.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
 }
 
 /// A client's state between commands, as far as commands know it.

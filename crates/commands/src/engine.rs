@@ -669,7 +669,7 @@ fn start_wait(cx: &mut Context<'_>, entry: &Entry, args: Args<'_>) {
         }
         cx.keys.wait_for(key, Arc::clone(&waiter));
     }
-    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
+    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db, report: None });
 }
 
 /// Serves the waiters of the keys that became ready, first come first. Keys whose waiters need

@@ -54,5 +54,5 @@ pub fn ask<A: Send + 'static>(
         deadline_ms: (timeout_ms > 0).then(|| cx.keys.now_ms() + timeout_ms),
         on_timeout: |out| out.null(),
     };
-    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
+    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db, report: None });
 }

@@ -14,6 +14,7 @@ use server::shared::Shared;
 use server::sys;
 use services::saga::coordinator::{Coordinator, Settings};
 use services::saga::policy::Rules;
+use services::saga::state::Logged;
 use services::saga::words::Durability;
 
 use crate::{saga_commands, saga_steps};
@@ -83,7 +84,7 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Running>, String>
     let caller = HttpCaller::new(Arc::clone(&clock), guard, trust, limits, webhook, steps);
     let caller = Arc::new(caller);
     let calls = Arc::new(Calls(Arc::clone(&caller)));
-    coordinator.start(Arc::clone(&log), calls, clock.moment());
+    coordinator.start(Arc::new(Logged(Arc::clone(&log))), calls, clock.moment());
     saga_commands::set(Arc::clone(&coordinator), Arc::clone(&clock));
     let unfinished = coordinator.unfinished_count();
     tracing::info!("sagas: {records} records read, {unfinished} transactions to go on with");

@@ -1,5 +1,5 @@
 //! Runs sagas' steps on the keyspace and on the configured SQL database, each kind in a thread of
-//! its own, one after the other; and the stream of those that ended, and the archive.
+//! its own, one after the other (statements that wait at the same time share a commit); and the stream of those that ended, and the archive.
 //!
 //! **Invariant:** a step is answered as done only after the log of the keyspace, or the database,
 //! has it as safe as it makes anything: kill -9 undoes no step that is known as done.
@@ -39,6 +39,8 @@ const ARCHIVE: &str = "CREATE TABLE IF NOT EXISTS saga_archive (\
     finished_ms bigint NOT NULL, detail text NOT NULL)";
 /// Rows of the archive that share a transaction, at most.
 const ARCHIVE_ROWS: usize = 500;
+/// Steps that share a transaction, at most: they hold their locks until it is committed.
+const STEPS_TOGETHER: usize = 64;
 /// Entries that the stream keeps, about.
 const STREAM_ENTRIES: &str = "100000";
 
@@ -120,9 +122,12 @@ pub fn start(shared: &Arc<Shared>, seed: u64) -> Result<Option<Arc<dyn Steps>>, 
         let folder = PathBuf::from(options.text(const { index_of("dir") }));
         let connect = crate::quota::database(&options.text(const { index_of("sql") }), &folder)?;
         let mut database = connect.connect().map_err(|error| format!("sagas: {error}"))?;
-        for table in [local::TABLE, ARCHIVE] {
-            let made = database.transact(&[Statement::run(table, Vec::new())]);
-            made.map_err(|error| format!("sagas: {error}"))?;
+        for table in [local::table(database.dialect()), ARCHIVE.to_string()] {
+            match database.transact(&[Statement::run(table, Vec::new())]) {
+                // Another server made it at the same moment.
+                Ok(_) | Err(DatabaseError::Duplicate(_)) => {}
+                Err(error) => return Err(format!("sagas: {error}")),
+            }
         }
         let (sender, jobs) = mpsc::channel();
         spawn("saga-sql", Box::new(move || run_sql(&*connect, Some(database), &jobs)))?;
@@ -163,10 +168,18 @@ fn run_sql(
         };
         let is_lost = match job {
             Job::Run(local, done) => {
-                let (verdict, text) = local.run_sql(&mut *open);
-                let is_lost = verdict == Verdict::Unknown;
-                done(verdict, text);
-                is_lost
+                let mut steps = vec![(local, done)];
+                while steps.len() < STEPS_TOGETHER {
+                    match jobs.try_recv() {
+                        Ok(Job::Run(local, done)) => steps.push((local, done)),
+                        Ok(other) => {
+                            next = Some(other);
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                run_steps(&mut *open, steps)
             }
             Job::Forget(gid) => {
                 let statement = Statement::run(local::FORGET, vec![Value::from(gid)]);
@@ -190,6 +203,18 @@ fn run_sql(
         };
         database = (!is_lost).then_some(open);
     }
+}
+
+/// Runs steps as one transaction; whether the database was lost.
+fn run_steps(database: &mut dyn Database, steps: Vec<(Box<Local>, Done)>) -> bool {
+    let (locals, answers): (Vec<_>, Vec<_>) = steps.into_iter().unzip();
+    let locals: Vec<&Local> = locals.iter().map(|local| &**local).collect();
+    let outcomes = Local::run_sql_together(&locals, database);
+    let is_lost = outcomes.iter().any(|(verdict, _)| *verdict == Verdict::Unknown);
+    for (done, (verdict, text)) in answers.into_iter().zip(outcomes) {
+        done(verdict, text);
+    }
+    is_lost
 }
 
 /// Puts rows into the archive; whether the database was lost.

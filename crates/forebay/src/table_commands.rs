@@ -65,7 +65,7 @@ fn text(word: &[u8]) -> Result<&str, Error> {
     std::str::from_utf8(word).map_err(|_| Error::text("ERR not UTF-8"))
 }
 
-fn served(name: &[u8]) -> Result<&'static Arc<Served>, Error> {
+fn served(name: &[u8]) -> Result<Arc<Served>, Error> {
     tables()?.find(text(name)?).ok_or_else(|| Error::text("ERR no such table"))
 }
 
@@ -128,7 +128,7 @@ fn later(cx: &mut Context<'_>, begin: impl FnOnce(Tell)) -> Result<(), Error> {
         deadline_ms: Some(cx.keys.now_ms() + wait_ms),
         on_timeout: |out| out.error("ERR the database takes too long"),
     };
-    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
+    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db, report: None });
     Ok(())
 }
 
@@ -161,7 +161,7 @@ fn get(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     })?;
     let user = user.map(Arc::from);
     let target = Target::List(Box::new(query));
-    let ask = Arc::new(Ask::new(served, target, Shape::Zumo2, user.as_ref()));
+    let ask = Arc::new(Ask::new(&served, target, Shape::Zumo2, user.as_ref()));
     let tables = tables()?;
     later(cx, |tell| {
         tables.answer_later(&ask, Control::default(), |answer| {

@@ -10,7 +10,7 @@ use commands::command::{
     ADMIN, ALLOW_BUSY, DENY_OOM, FAST, LOADING, NO_AUTH, READONLY, SKIP_MONITOR, SKIP_SLOWLOG,
     SUBSCRIBED, TRANSACTION, WRITE,
 };
-use commands::context::{Background, Deliver, Host, Script, Session, WriteRefusal};
+use commands::context::{Background, Deliver, Host, Report, Script, Session, WriteRefusal};
 use commands::engine::{BACKGROUND, Turn};
 use commands::error::Error;
 use commands::registry::Entry;
@@ -408,10 +408,35 @@ impl Hub {
         }
     }
 
+    /// Counts commands that other threads have run for a client: their time, their failures, the
+    /// slow ones. That they were called was counted when they came.
+    pub fn ran_elsewhere(&mut self, client: Option<&Arc<Client>>, report: &Report) {
+        let slow = self.shared.options.number(const { index_of("slowlog-log-slower-than") });
+        for ran in report.take() {
+            let counts = self.counts();
+            add(&counts.nanoseconds[ran.entry], ran.nanoseconds);
+            if ran.failed {
+                add(&counts.failed[ran.entry], 1);
+            }
+            if self.tracks_latency() {
+                counts.note_latency(ran.entry, ran.nanoseconds, 1);
+            }
+            self.note_event("command", ran.nanoseconds);
+            let microseconds = ran.nanoseconds / 1000;
+            if slow >= 0 && microseconds >= slow as u64 {
+                self.note_slow_of(client, ran.args.args(), microseconds);
+            }
+        }
+    }
+
     fn note_slow(&mut self, args: Args<'_>, microseconds: u64) {
-        let max = self.shared.options.number(const { index_of("slowlog-max-len") }).max(0);
         let client = self.peer.as_ref().map(|peer| Arc::clone(&peer.client));
-        let name = client.as_ref().map_or_else(String::new, |client| client.names().name);
+        self.note_slow_of(client.as_ref(), args, microseconds);
+    }
+
+    fn note_slow_of(&self, client: Option<&Arc<Client>>, args: Args<'_>, microseconds: u64) {
+        let max = self.shared.options.number(const { index_of("slowlog-max-len") }).max(0);
+        let name = client.map_or_else(String::new, |client| client.names().name);
         let words = shown_words(args);
         let addr = client.map_or_else(String::new, |client| client.addr.clone());
         let unix_seconds = self.now_ms / 1000;
@@ -597,12 +622,15 @@ impl Host for Hub {
         quiet && peer.is_authenticated && peer.replies == Replies::On && !listens
     }
 
-    fn batch_ran(&mut self, _: &Session, entries: &[&Entry], failed: u64) {
+    fn batch_ran(&mut self, session: &Session, entries: &[&Entry], failed: u64) {
         self.touched = true;
         let each = self.started.elapsed().as_nanos() as u64 / entries.len() as u64;
         let counts = self.counts();
         add(&counts.commands, entries.len() as u64);
         let tracks = self.tracks_latency();
+        let report = session.blocked.as_ref().and_then(|blocked| blocked.report.as_ref());
+        // Those that go on elsewhere are measured there.
+        let here = entries.len() - report.map_or(0, |report| report.expected);
         let mut from = 0;
         // A pipeline mostly repeats one command: count each run of it at once.
         for run in entries.chunk_by(|one, other| one.index == other.index) {
@@ -613,8 +641,9 @@ impl Host for Hub {
             if failures != 0 {
                 add(&counts.failed[index], failures.count_ones().into());
             }
-            if tracks {
-                counts.note_latency(index, each, calls);
+            let ended = run.len().min(here.saturating_sub(from)) as u64;
+            if tracks && ended > 0 {
+                counts.note_latency(index, each, ended);
             }
             from += run.len();
         }
@@ -674,8 +703,10 @@ impl Host for Hub {
         }
     }
 
-    fn end(&mut self, _: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
+    fn end(&mut self, session: &Session, entry: &Entry, args: Args<'_>, failed: bool) {
         crash::forget();
+        // One that goes on elsewhere is measured there.
+        let goes_on = session.blocked.as_ref().is_some_and(|blocked| blocked.report.is_some());
         let now = Instant::now();
         self.ended = self.in_pipeline.then_some(now);
         let nanoseconds = now.saturating_duration_since(self.started).as_nanos() as u64;
@@ -685,7 +716,7 @@ impl Host for Hub {
         if failed {
             add(&counts.failed[entry.index], 1);
         }
-        if self.tracks_latency() {
+        if self.tracks_latency() && !goes_on {
             counts.note_latency(entry.index, nanoseconds, 1);
         }
         let is_fast = entry.command.flags.has(FAST);
@@ -696,7 +727,8 @@ impl Host for Hub {
         }
         let slow = self.shared.options.number(const { index_of("slowlog-log-slower-than") });
         let microseconds = nanoseconds / 1000;
-        if slow >= 0 && microseconds >= slow as u64 && !entry.command.flags.has(SKIP_SLOWLOG) {
+        let is_slow = slow >= 0 && microseconds >= slow as u64 && !goes_on;
+        if is_slow && !entry.command.flags.has(SKIP_SLOWLOG) {
             match without_passwords(entry, args) {
                 Some(shown) => self.note_slow(shown.args(), microseconds),
                 None => self.note_slow(args, microseconds),

@@ -446,6 +446,9 @@ impl Worker {
             turn(&shared.core, &mut worker.hub, &mut worker.random).leave_lines(&blocked);
             worker.end_block(connection);
             worker.hub.touched = true;
+            if let Some(report) = &blocked.report {
+                worker.hub.ran_elsewhere(Some(&connection.peer.client), report);
+            }
             if !connection.is_mute() {
                 worker.out.append(reply);
             }

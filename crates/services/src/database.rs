@@ -292,6 +292,9 @@ pub trait Within {
 
     /// Runs a statement.
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError>;
+
+    /// Runs a statement about the transaction itself, such as SAVEPOINT.
+    fn plain(&mut self, sql: &'static str) -> Result<(), DatabaseError>;
 }
 
 /// What happens within a transaction; whether it is to be kept.

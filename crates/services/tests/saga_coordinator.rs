@@ -11,6 +11,7 @@ use services::saga::index::Filter;
 use services::saga::machine::Answer;
 use services::saga::outgoing::{Answered, Caller, Outgoing};
 use services::saga::policy::Moment;
+use services::saga::state::Logged;
 use services::saga::transaction::Transaction;
 use services::saga::verbs::Verb;
 use services::saga::words::{Hold, Kind, Status, Verdict};
@@ -48,7 +49,8 @@ impl Bench {
             log.append(record);
         }
         let caller: Arc<dyn Caller> = Arc::clone(&participants) as _;
-        coordinator.start(Arc::clone(&log) as _, caller, at(1000));
+        let state = Arc::new(Logged(Arc::clone(&log) as _));
+        coordinator.start(state, caller, at(1000));
         Bench { coordinator, log, participants }
     }
 

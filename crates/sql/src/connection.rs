@@ -46,6 +46,8 @@ pub struct Part {
     pub may_walk: bool,
     /// It looks at an attached file.
     pub reads_files: bool,
+    /// What it did before it failed may stay (OR FAIL): it is undone with a savepoint around it.
+    pub may_stay: bool,
     /// It can call commands.
     pub calls: bool,
     /// It writes, and only tables over live keys.
@@ -296,8 +298,21 @@ pub(crate) fn prepare(
         _ => true,
     };
     let (is_long, runs) = (false, 0);
-    let part = Part { statement, verb, is_long, runs, may_walk, reads_files, calls, writes_live };
-    Ok((Some(part), used))
+    let may_stay = !statement.is_read_only() && lexer::has_word(own, b"fail");
+    Ok((
+        Some(Part {
+            statement,
+            verb,
+            is_long,
+            runs,
+            may_walk,
+            reads_files,
+            may_stay,
+            calls,
+            writes_live,
+        }),
+        used,
+    ))
 }
 
 /// Prepares all statements of a text.

@@ -254,14 +254,20 @@ fn walk(
     *writing = Some(Writing::new(first));
     begin_portion(&mut connection);
     live::forget();
+    let readers = &start.database.readers;
+    let budget = Arc::clone(&connection.budget);
+    let mut watched = Some(readers.watch(&budget));
     let result = statement.run(cells.into_iter(), |row| {
         if writing.as_ref().is_some_and(Writing::is_full) {
+            // Nothing runs until the client wants more.
+            watched = None;
             if let Some(full) = writing.take() {
                 full.send(false);
             }
             let Some(next) = start.next() else { return Ok(false) };
             *writing = Some(Writing::new(next));
             begin_portion(&mut connection);
+            watched = Some(readers.watch(&budget));
         }
         if let Some(writing) = writing.as_mut() {
             row_cells(&mut writing.rows, row);
@@ -269,6 +275,7 @@ fn walk(
         }
         Ok::<bool, SqlError>(true)
     });
+    drop(watched);
     if live::has_wants() {
         return Err(Failure::refused("ERR live keys cannot be read through a cursor"));
     }

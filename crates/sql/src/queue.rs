@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use commands::context::{Background, Context, Deliver, Session};
+use commands::context::{Background, Context, Deliver, Report, Session};
 use keyspace::keys::Keys;
 use keyspace::value::ValueRef;
 use keyspace::waiting::Waiter;
@@ -32,6 +32,8 @@ use crate::{frozen, image, indexing, live, readers, statistics, unit};
 pub struct Order {
     /// How to read it.
     pub row: &'static Row,
+    /// Its place in the registry.
+    pub entry: usize,
     /// Its words.
     pub args: OwnedArgs,
     /// What a copy copies.
@@ -50,6 +52,24 @@ pub struct Client {
     pub waiter: Arc<Waiter>,
     /// Takes the reply.
     pub deliver: Deliver,
+    /// Takes how long its commands ran.
+    pub report: Report,
+}
+
+/// Measures a command.
+pub(crate) struct Timer(Instant);
+
+impl Timer {
+    pub(crate) fn new() -> Timer {
+        Timer(Instant::now())
+    }
+
+    /// The command has ended: tells who waits for it.
+    pub(crate) fn end(self, client: &Client, order: &Order, failed: bool) {
+        let nanoseconds = self.0.elapsed().as_nanos() as u64;
+        let (entry, args) = (order.entry, order.args.clone());
+        client.report.add(commands::context::Ran { entry, args, nanoseconds, failed });
+    }
 }
 
 /// Commands of one client that wait together.
@@ -206,11 +226,11 @@ fn perform_order(
     lease: &mut Lease,
     order: &Order,
     image: Option<&[u8]>,
-    resp3: bool,
+    client: &Client,
     place: Place,
 ) -> Result<(Piece, Option<Record>), Failure> {
     let args = order.args.args();
-    let mut out = Writer::new(resp3);
+    let mut out = Writer::new(client.resp3);
     let plan: Plan<'_> = match (order.row.parse)(args) {
         Ok(plan) => plan,
         Err(error) => {
@@ -219,6 +239,7 @@ fn perform_order(
         }
     };
     frozen::begin(now_ms(), None);
+    let timer = Timer::new();
     match perform(lease, &plan, image, &mut out, place) {
         Ok(Outcome { wrote, rows, image: own }) => {
             let record = wrote.then(|| match own.as_deref().or(image) {
@@ -232,6 +253,7 @@ fn perform_order(
                 _ => Piece::Reply(out),
             };
             statistics::add(plan.count, 1, 0);
+            timer.end(client, order, false);
             Ok((piece, record))
         }
         Err(
@@ -243,6 +265,7 @@ fn perform_order(
         ) => Err(failure),
         Err(failure) => {
             statistics::add(plan.count, 0, 1);
+            timer.end(client, order, true);
             out.error(error_of(failure, plan.dialect).message());
             Ok((Piece::Reply(out), None))
         }
@@ -263,8 +286,8 @@ fn run_together(
     for (job, images) in jobs.iter().zip(images) {
         let mut ran = Some(Ran::default());
         for (order, image) in job.orders.iter().zip(images) {
-            let resp3 = job.client.resp3;
-            match perform_order(lease, order, image.as_deref(), resp3, Place::Group) {
+            let client = &job.client;
+            match perform_order(lease, order, image.as_deref(), client, Place::Group) {
                 Ok((piece, record)) => {
                     let ran = ran.get_or_insert_default();
                     ran.pieces.push(piece);
@@ -274,13 +297,18 @@ fn run_together(
                 Err(Failure::NeedsUnit) if job.orders.len() == 1 => ran = None,
                 Err(_) => {
                     lease.rollback_group();
+                    // All is run again, and measured then.
+                    jobs.iter().for_each(|job| drop(job.client.report.take()));
                     return None;
                 }
             }
         }
         all.push(ran);
     }
-    end_group(lease, !records.is_empty()).ok()?;
+    if end_group(lease, !records.is_empty()).is_err() {
+        jobs.iter().for_each(|job| drop(job.client.report.take()));
+        return None;
+    }
     Some(all)
 }
 
@@ -307,15 +335,15 @@ fn perform_alone(
     lease: &mut Lease,
     order: &Order,
     image: Option<&[u8]>,
-    resp3: bool,
+    client: &Client,
 ) -> Result<(Piece, Option<Record>), Failure> {
     let place = Place::Thread(settings().timeout_ms());
     let vacuums = order.args.args().iter().any(|word| lexer::verb(word) == Verb::Vacuum);
     if !lease.database.is_on_file() || vacuums {
-        return perform_order(lease, order, image, resp3, place);
+        return perform_order(lease, order, image, client, place);
     }
     lease.begin_group()?;
-    match perform_order(lease, order, image, resp3, place) {
+    match perform_order(lease, order, image, client, place) {
         Ok((piece, record)) => {
             if lease.in_group {
                 end_group(lease, record.is_some())?;
@@ -334,13 +362,13 @@ fn perform_yielding(
     lease: &mut Lease,
     order: &Order,
     image: Option<&[u8]>,
-    resp3: bool,
+    client: &Client,
 ) -> Result<(Piece, Option<Record>), Failure> {
     loop {
         if lease.database.budget.is_urgent() {
             lease.make_way();
         }
-        match perform_alone(lease, order, image, resp3) {
+        match perform_alone(lease, order, image, client) {
             Err(Failure::Yielded) => {}
             result => return result,
         }
@@ -377,9 +405,9 @@ pub(crate) fn session_of(client: &Client) -> Session {
 fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
     let mut ran = Ran::default();
     for (order, image) in job.orders.iter().zip(images) {
-        let resp3 = job.client.resp3;
+        let client = &job.client;
         live::forget();
-        let mut result = perform_yielding(lease, order, image.as_deref(), resp3);
+        let mut result = perform_yielding(lease, order, image.as_deref(), client);
         for _ in 0..ROUNDS_MAX {
             if !matches!(result, Err(Failure::NeedsKeys)) {
                 break;
@@ -390,7 +418,7 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
             let copied = copy_keys(job);
             *lease = database.lease();
             result = match copied {
-                Ok(()) => perform_yielding(lease, order, image.as_deref(), resp3),
+                Ok(()) => perform_yielding(lease, order, image.as_deref(), client),
                 Err(text) => Err(Failure::Refused(text)),
             };
         }
@@ -411,7 +439,7 @@ fn run_apart(lease: &mut Lease, job: &Job, images: &[Option<Vec<u8>>]) -> Ran {
                 }
             }
             Err(failure) => {
-                let mut out = Writer::new(resp3);
+                let mut out = Writer::new(client.resp3);
                 out.error(error_of(failure, Dialect::Native).message());
                 ran.pieces.push(Piece::Reply(out));
             }

@@ -26,7 +26,7 @@ use crate::error::{Failure, SqlError};
 use crate::lexer::{self, Verb};
 use crate::perform::{Outcome, perform};
 use crate::plan::{Action, Plan};
-use crate::queue::{self, Job, Order, Piece, ROUNDS_MAX, Ran, copy_keys, now_ms};
+use crate::queue::{self, Job, Order, Piece, ROUNDS_MAX, Ran, Timer, copy_keys, now_ms};
 use crate::raw::picture::Picture;
 use crate::run::{NO_STATEMENT, Place, Source};
 use crate::serve::error_of;
@@ -77,11 +77,29 @@ struct Taken {
 }
 
 impl Readers {
+    /// Has [`Readers::cancel`] stop what runs under a budget, as long as the result lives.
+    pub(crate) fn watch<'r>(&'r self, budget: &Arc<Budget>) -> Watched<'r> {
+        lock(&self.running).push(Arc::clone(budget));
+        Watched { readers: self, budget: Arc::clone(budget) }
+    }
+
     /// Stops what runs now; whether anything did.
     pub fn cancel(&self) -> bool {
         let running = lock(&self.running);
         running.iter().for_each(|budget| budget.cancel());
         !running.is_empty()
+    }
+}
+
+/// A read that can be cancelled.
+pub(crate) struct Watched<'r> {
+    readers: &'r Readers,
+    budget: Arc<Budget>,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        lock(&self.readers.running).retain(|other| !Arc::ptr_eq(other, &self.budget));
     }
 }
 
@@ -164,7 +182,10 @@ fn serve(database: &Arc<Database>) {
         match reader.run(database, &read) {
             Ok(ran) => queue::answer(database, &read.job, ran),
             // The writer knows better what is wrong with it, and may be able to do it.
-            Err(_) => queue::push(database, Job { is_for_writer: true, ..read.job }),
+            Err(_) => {
+                drop(read.job.client.report.take());
+                queue::push(database, Job { is_for_writer: true, ..read.job });
+            }
         }
     }
 }
@@ -193,12 +214,9 @@ impl Reader {
             snapshot::catch_up(database)?;
             image::read_statements(connection)?;
         }
-        let budget = Arc::clone(&connection.budget);
-        lock(&database.readers.running).push(Arc::clone(&budget));
+        let _watched = database.readers.watch(&connection.budget);
         let place = Place::Thread(settings().timeout_ms());
-        let ran = run_orders(connection, &read.job, place);
-        lock(&database.readers.running).retain(|other| !Arc::ptr_eq(other, &budget));
-        ran
+        run_orders(connection, &read.job, place)
     }
 
     /// Sees to it that the connection reads a picture that is new enough; what the job came to, if
@@ -304,10 +322,12 @@ fn run_order(
     }
     let mut out = Writer::new(job.client.resp3);
     frozen::begin(now_ms(), None);
+    let timer = Timer::new();
     match perform(connection, &plan, None, &mut out, place) {
         Ok(Outcome { rows, wrote, .. }) => {
             debug_assert!(!wrote);
             statistics::add(plan.count, 1, 0);
+            timer.end(&job.client, order, false);
             Ok(match plan.action {
                 Action::Run { into: Some(stream), .. } => {
                     Piece::Stream(stream.to_vec(), rows, plan.dialect)
@@ -317,6 +337,7 @@ fn run_order(
         }
         Err(Failure::Refused(text)) if connection.budget.stopped() != Stopped::No => {
             statistics::add(plan.count, 0, 1);
+            timer.end(&job.client, order, true);
             out.error(error_of(Failure::Refused(text), plan.dialect).message());
             Ok(Piece::Reply(out))
         }

@@ -595,6 +595,7 @@ impl Connection {
             let mut runner = Runner::new(&self.handle, place, (is_small, on_file), request, answer);
             if let [part] = &mut script.parts[..]
                 && request.values.runs() == 1
+                && !part.may_stay
             {
                 runner.part(part, true, true)?;
                 return Ok(runner.wrote);
@@ -641,7 +642,8 @@ impl Connection {
         let Some(first) = first else { return Ok(false) };
         request.values.check(first.statement.parameters())?;
         let rest = &text[used..];
-        let result = if lexer::skip_blank(rest).is_empty() {
+        let is_alone = lexer::skip_blank(rest).is_empty() && !first.may_stay;
+        let result = if is_alone {
             runner.text(first, rest)?
         } else {
             own(&mut self.save)?;
@@ -672,7 +674,9 @@ impl Connection {
                 return Ok(None);
             }
             match script_of(runner.handle, alike, true) {
-                Ok(script) if script.parts.len() == 1 => self.keep(alike, script.parts, true),
+                Ok(script) if script.parts.len() == 1 && !script.parts[0].may_stay => {
+                    self.keep(alike, script.parts, true)
+                }
                 // The text itself says what is wrong with it.
                 _ => return Ok(None),
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commands::command::{Pipeline, WRITE};
-use commands::context::{Block, Blocked, Context, Participant, Wake};
+use commands::context::{Block, Blocked, Context, Participant, Report, Wake};
 use commands::error::Error;
 use keyspace::hasher::hash;
 use keyspace::keyspace::shard_of;
@@ -71,6 +71,18 @@ pub fn error_of(failure: Failure, dialect: Dialect) -> Error {
     }
 }
 
+/// Refuses a copy of or to what is no database, in the words of RediSQL.
+fn look_for_copy(cx: &Context<'_>, plan: &Plan<'_>, args: Args<'_>) -> Result<(), Error> {
+    let (Action::Copy { from }, Dialect::V1) = (plan.action, plan.dialect) else { return Ok(()) };
+    let is_now = args.word(0).to_ascii_uppercase().ends_with(b".NOW");
+    find(cx, from, plan.dialect).map_err(|error| match is_now {
+        true => Error::text("Error in opening the SOURCE database"),
+        false => error,
+    })?;
+    let found = find(cx, plan.key, plan.dialect);
+    found.map(drop).map_err(|_| Error::text("Error in opening the DESTINATION database"))
+}
+
 fn row_of(entry: &commands::registry::Entry) -> &'static Row {
     let row = entry.command.extra.and_then(|extra| extra.downcast_ref::<Row>());
     row.expect("the rows of this crate's families have one")
@@ -131,6 +143,7 @@ pub fn busy(dialect: Dialect) -> Error {
 pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     let row = row_of(cx.entry);
     let plan = (row.parse)(args)?;
+    look_for_copy(cx, &plan, args)?;
     let database = find(cx, plan.key, plan.dialect)?;
     let is_unit = cx.session.in_exec || cx.script.is_some();
     if cx.entry.command.flags.has(WRITE) {
@@ -140,6 +153,9 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let background = if is_unit { None } else { cx.host.background() };
+    // Before the connection is taken: a database may be copied to itself.
+    let later = is_unit || background.is_some();
+    let source = copied(cx, &plan, later)?;
     let (mut lease, place) = match (&background, is_unit) {
         (Some(_), _) if !is_near(&database) => (None, Place::Here),
         (Some(_), _) => match database.try_lease() {
@@ -154,7 +170,6 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         log_left(cx, plan.key, &database);
         catch_up(cx, plan.key, lease);
         frozen::begin(cx.keys.now_ms(), None);
-        let source = copied(cx, &plan, background.is_some())?;
         let mut result = perform_live(cx, lease, &plan, source.as_deref(), place);
         if matches!(result, Err(Failure::NeedsUnit)) {
             frozen::begin(cx.keys.now_ms(), None);
@@ -170,7 +185,8 @@ pub fn run(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
         }
     }
     drop(lease);
-    let order = Order { row, args: args.to_owned(), source: source_of(cx, &plan)? };
+    let entry = cx.entry.index;
+    let order = Order { row, entry, args: args.to_owned(), source: source_of(cx, &plan)? };
     enqueue(cx, &database, plan.key, vec![order], is_long);
     cx.keys.rewrite_to_nothing();
     Ok(())
@@ -345,6 +361,11 @@ fn enqueue(
 ) {
     let Some(background) = cx.host.background() else { return };
     let client = make_wait(cx);
+    if let Some(blocked) = &mut cx.session.blocked
+        && let Some(report) = &mut blocked.report
+    {
+        report.expected = orders.len();
+    }
     let job = Job { key: key.to_vec(), orders, client, background, is_for_writer: false };
     // What is pending in its indexes is for the writer.
     let is_behind = database.indexes.pending() > 0 || database.indexes.is_stale();
@@ -363,6 +384,7 @@ pub fn make_wait(cx: &mut Context<'_>) -> Client {
         resp3: cx.session.resp3,
         waiter: Arc::clone(&waiter),
         deliver: cx.host.deliverer(cx.session),
+        report: Report::default(),
     };
     let block = Block {
         keys: Vec::new(),
@@ -371,7 +393,8 @@ pub fn make_wait(cx: &mut Context<'_>) -> Client {
         deadline_ms: None,
         on_timeout: Writer::null,
     };
-    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db });
+    let report = Some(client.report.clone());
+    cx.session.blocked = Some(Blocked { waiter, block, db: cx.session.db, report });
     client
 }
 
@@ -558,8 +581,8 @@ fn queue_rest(
     is_long: bool,
 ) -> (usize, u64) {
     let order = |index: usize| {
-        let row = row_of(pipeline.entries[index]);
-        Order { row, args: pipeline.args(index).to_owned(), source: None }
+        let (row, entry) = (row_of(pipeline.entries[index]), pipeline.entries[index].index);
+        Order { row, entry, args: pipeline.args(index).to_owned(), source: None }
     };
     let orders: Vec<Order> = (from..pipeline.entries.len()).map(order).collect();
     let count = orders.len();

@@ -40,7 +40,7 @@ use crate::database::{Database, Lease, Record};
 use crate::error::Failure;
 use crate::perform::perform;
 use crate::plan::{Action, Dialect, Plan, Row};
-use crate::queue::{self, Client, Job, Order, Piece, Ran, now_ms, session_of};
+use crate::queue::{self, Client, Job, Order, Piece, Ran, Timer, now_ms, session_of};
 use crate::run::Place;
 use crate::serve::{error_of, find, log_left, log_records, make_wait};
 use crate::settings::settings;
@@ -262,7 +262,7 @@ pub fn takes(
         _ => {}
     }
     background(cx)?;
-    let order = Order { row, args: args.to_owned(), source: None };
+    let order = Order { row, entry: cx.entry.index, args: args.to_owned(), source: None };
     let client = make_wait(cx);
     sender.send(Ask::Run(order, client)).map(|()| true).map_err(|_| give_up(cx))
 }
@@ -426,12 +426,14 @@ impl Work {
     /// Runs one command and answers it.
     fn run(&mut self, order: Order, client: &Client) {
         let mut out = Writer::new(client.resp3);
+        let timer = Timer::new();
         let result = loop {
             match self.perform(&order, &mut out) {
                 Err(Failure::Yielded) => self.make_way(),
                 result => break result,
             }
         };
+        timer.end(client, &order, result.is_err());
         match result {
             Ok(Some((now_ms, seed))) => self.steps.push(Step { now_ms, seed, order }),
             Ok(None) => {}
@@ -453,6 +455,10 @@ impl Work {
     /// Performs one command; tells the time and the chance it saw if it changed something.
     fn perform(&mut self, order: &Order, out: &mut Writer) -> Result<Option<(i64, u64)>, Failure> {
         let Some(side) = &mut self.side else { return Err(Failure::GroupLost) };
+        let _watched = match side {
+            Side::Reads(reader) => Some(self.database.readers.watch(&reader.budget)),
+            Side::Writes(_) => None,
+        };
         let parsed = (order.row.parse)(order.args.args());
         let plan = parsed.map_err(|error| Failure::refused(error.message()))?;
         let now_ms = now_ms();

@@ -18,7 +18,7 @@ use crate::database::{Database, Lease};
 use crate::error::{Failure, SqlError};
 use crate::perform::Outcome;
 use crate::plan::{Action, Dialect, Plan};
-use crate::queue::{self, Job, Order, Piece, holds, session_of};
+use crate::queue::{self, Job, Order, Piece, Timer, holds, session_of};
 use crate::run::Place;
 use crate::serve::{catch_up, error_of, log_left, log_records, perform_live, record_of};
 use crate::settings::settings;
@@ -131,6 +131,7 @@ pub fn perform_within(
 pub(crate) fn run_order(database: &Arc<Database>, job: &Job, order: &Order) -> Piece {
     let until = Instant::now() + Duration::from_millis(settings().timeout_ms());
     let mut out = Writer::new(job.client.resp3);
+    let timer = Timer::new();
     let parsed = (order.row.parse)(order.args.args());
     let dialect = parsed.as_ref().map_or(Dialect::Native, |plan| plan.dialect);
     let result = parsed.map_err(|error| Failure::refused(error.message())).and_then(|plan| {
@@ -144,6 +145,7 @@ pub(crate) fn run_order(database: &Arc<Database>, job: &Job, order: &Order) -> P
             drop(database.lease_within(left.as_millis() as u64));
         }
     });
+    timer.end(&job.client, order, result.is_err());
     if let Err(failure) = result {
         out = Writer::new(job.client.resp3);
         out.error(error_of(failure, dialect).message());

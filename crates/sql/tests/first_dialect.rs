@@ -114,6 +114,24 @@ fn several_statements_answer_the_last_and_are_all_or_nothing() {
 }
 
 #[test]
+fn what_fails_in_the_middle_leaves_nothing_even_if_sqlite_would() {
+    let mut client = with_table();
+    client.run("REDISQL.EXEC DB 'create table u(a integer unique)'");
+    client.run("REDISQL.CREATE_STATEMENT DB s 'insert or fail into u values(?1), (?2)'");
+    for _ in 0..3 {
+        client.check(&[
+            (
+                "REDISQL.EXEC DB 'insert or fail into u values(1), (1)'",
+                "-UNIQUE constraint failed: u.a",
+            ),
+            ("REDISQL.EXEC_STATEMENT DB s 2 2", "-UNIQUE constraint failed: u.a"),
+            ("REDISQL.EXEC DB 'select count(*) from u'", "*1 *1 :0"),
+        ]);
+    }
+    client.check(&[("REDISQL.EXEC_STATEMENT DB s 2 3", "*2 +DONE :2")]);
+}
+
+#[test]
 fn queries_only_read() {
     let refused = "-Statement is not read only but it may modify the database, use \
                    `EXEC_STATEMENT` instead.";
@@ -216,9 +234,25 @@ fn databases_are_copied() {
         ("REDISQL.COPY DB other", "+OK"),
         ("REDISQL.QUERY_STATEMENT other get 2", "*1 *1 $1 y"),
         ("REDISQL.EXEC other 'select * from gone'", "-no such table: gone"),
+        ("REDISQL.V1.EXEC other 'select count(*) from t'", "*1 *1 :2"),
+        ("REDISQL.V1.QUERY.NOW other 'select count(*) from t'", "*1 *1 :2"),
         ("REDISQL.EXEC other 'delete from t where a = 1'", "*2 +DONE :1"),
         ("REDISQL.EXEC DB 'select count(*) from t'", "*1 *1 :2"),
         ("REDISQL.COPY none other", "-ERR - Error the key is empty"),
+        ("REDISQL.COPY none neither", "-ERR - Error the key is empty"),
+        ("REDISQL.COPY DB none", "-Error in opening the DESTINATION database"),
+        ("REDISQL.V1.COPY.NOW DB none", "-Error in opening the DESTINATION database"),
+        ("REDISQL.COPY.NOW none other", "-Error in opening the SOURCE database"),
+        ("SET text x", "+OK"),
+        ("REDISQL.COPY.NOW text other", "-Error in opening the SOURCE database"),
+        ("REDISQL.COPY DB text", "-Error in opening the DESTINATION database"),
+        (
+            "REDISQL.COPY text other",
+            "-WRONGTYPE Operation against a key holding the wrong kind of \
+          value",
+        ),
+        ("REDISQL.COPY.NOW DB other", "+OK"),
+        ("REDISQL.COPY other other", "+OK"),
         ("COPY DB third", ":1"),
         ("REDISQL.EXEC third 'delete from t'", "*2 +DONE :2"),
         ("REDISQL.EXEC DB 'select count(*) from t'", "*1 *1 :2"),
@@ -382,4 +416,74 @@ fn values_of_one_run_are_not_there_in_the_next() {
              *1 *2 $-1 $-1 $7 changes :0 $10 last_rowid $-1",
         ),
     ]);
+}
+
+/// Every name of the table does something sensible with a database and plain words: none is there
+/// by name alone.
+#[test]
+fn every_variant_of_a_command_does_the_same() {
+    let mut client = with_table();
+    let check =
+        |client: &mut commands::testing::Client, names: &[&str], words: &str, want: &str| {
+            for name in names {
+                let reply = client.run(&format!("{name} {words}"));
+                assert_eq!(reply, want, "{name} {words}");
+            }
+        };
+    let rows = "*1 *2 :1 $1 x";
+    let (exec, query) = ("DB 'select a, b from t where a = 1'", "DB 'select a, b from t limit 1'");
+    let execs = [
+        "REDISQL.EXEC",
+        "REDISQL.EXEC.NOW",
+        "REDISQL.V1.EXEC",
+        "REDISQL.V1.EXEC.NOW",
+        "ZEESQL.V1.EXEC",
+    ];
+    check(&mut client, &execs, exec, rows);
+    let queries = [
+        "REDISQL.QUERY",
+        "REDISQL.QUERY.NOW",
+        "REDISQL.V1.QUERY",
+        "REDISQL.V1.QUERY.NOW",
+        "ZEESQL.V1.QUERY",
+    ];
+    check(&mut client, &queries, query, rows);
+    let of = |verb: &str| {
+        ["REDISQL.", "REDISQL.V1.", "ZEESQL.V1."].map(|family| format!("{family}{verb}"))
+    };
+    let now = |verb: &str| ["REDISQL.", "REDISQL.V1."].map(|family| format!("{family}{verb}.NOW"));
+    let all = |verb: &str| [&of(verb)[..], &now(verb)[..]].concat();
+    for name in all("CREATE_STATEMENT") {
+        assert_eq!(client.run(&format!("{name} DB s 'select 1'")), "+OK", "{name}");
+        assert_eq!(client.run(&format!("{} DB s", name.replace("CREATE", "DELETE"))), "+OK");
+    }
+    client.run("REDISQL.CREATE_STATEMENT DB s 'select 1'");
+    for name in all("UPDATE_STATEMENT") {
+        let reply = client.run(&format!("{name} DB s 'select a, b from t where a = ?1'"));
+        assert_eq!(reply, "+OK", "{name}");
+    }
+    for name in [all("EXEC_STATEMENT"), all("QUERY_STATEMENT")].concat() {
+        assert_eq!(client.run(&format!("{name} DB s 1")), rows, "{name}");
+    }
+    for name in all("QUERY.INTO") {
+        let reply = client.run(&format!("{name} out DB 'select a from t'"));
+        assert!(reply.ends_with(" :2"), "{name}: {reply}");
+    }
+    for name in all("QUERY_STATEMENT.INTO") {
+        let reply = client.run(&format!("{name} out DB s 1"));
+        assert!(reply.ends_with(" :1"), "{name}: {reply}");
+    }
+    for family in ["REDISQL.V2.", "ZEESQL.", "ZEESQL.V2."] {
+        let want = "*4 *1 $6 RESULT *1 $1 a *1 $3 INT *1 :1";
+        for verb in ["EXEC", "QUERY"] {
+            let line = format!("{family}{verb} DB COMMAND 'select a from t limit 1' NOW");
+            assert_eq!(client.run(&line), want, "{line}");
+        }
+        let made = client.run(&format!("{family}STATEMENT DB NEW {family}x 'select 1'"));
+        assert_eq!(made, "*1 *1 $2 OK", "{family}");
+        assert!(client.run(&format!("{family}VERSION")).starts_with('$'), "{family}");
+        assert!(client.run(&format!("{family}STATISTICS")).starts_with("*33"), "{family}");
+        let made = client.run(&format!("{family}CREATE_DB {family}db PATH :memory"));
+        assert_eq!(made, "*1 *1 $2 OK", "{family}");
+    }
 }

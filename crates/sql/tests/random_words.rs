@@ -55,6 +55,12 @@ const WORDS: &[&str] = &[
     "PATH",
     "MUST_CREATE",
     "select '\u{fffd}'",
+    "update live set f = f || 'x'",
+    "insert into live values('h:2', 'y')",
+    "delete from live where key like 'h%'",
+    "select redis('XADD', 's', '*', 'f', ?1)",
+    "select redis('SET', 'h', 1), redis(?1, ?2, ?3)",
+    "savepoint a; select redis('INCR', 'w'); rollback to a; release a",
 ];
 
 proptest! {
@@ -69,6 +75,7 @@ proptest! {
         let mut client = with_table();
         client.run("SQL.INDEX DB NEW TABLE h PREFIX h: SCHEMA f TEXT");
         client.run("HSET h:1 f v");
+        client.run("REDISQL.EXEC DB \"create virtual table live using redis_hash('h:', f)\"");
         let names: Vec<&str> = sql::FAMILIES
             .iter()
             .flat_map(|family| family.commands)

@@ -76,6 +76,8 @@ impl Ours {
             &stock.address,
             "--http-port",
             &text,
+            "--http-threads",
+            if core.is_some() { "1" } else { "0" },
             "--loglevel",
             "warning",
         ];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use backends::address;
 use services::database::{Connect, Database, DatabaseError, Dialect, Statement};
 
-use crate::process;
+use crate::process::{self, CpuSource};
 
 /// Tables of the service.
 const OWN: [&str; 11] = [
@@ -113,6 +113,14 @@ impl Ledger {
             Dialect::Mysql => "mysql://",
             Dialect::Postgres => "postgres://",
             Dialect::Sqlite => "sqlite:",
+        }
+    }
+
+    /// Whose CPU time is the database's.
+    pub fn cpu(&self) -> Option<CpuSource> {
+        match self.connect.dialect() {
+            Dialect::Postgres => self.pid.map(CpuSource::Family),
+            _ => self.pid.map(CpuSource::Process),
         }
     }
 

@@ -63,7 +63,7 @@ pub struct QuotaArgs {
     #[arg(long, value_name = "COUNTS", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub orgs: Vec<u32>,
-    /// Records of a run [default: 5000, as in the account; with --quick 1000].
+    /// Records of a run [default: 5000, as in the account; with --quick 500].
     #[arg(short = 'n', long, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub records: Option<u32>,
@@ -137,7 +137,7 @@ fn prepare(args: &QuotaArgs) -> Result<(Quota, Environment), String> {
         persistence: ledger.durability.clone(),
         threads: None,
     });
-    let records = args.records.unwrap_or(if args.common.quick { 1000 } else { 5000 });
+    let records = args.records.unwrap_or(if args.common.quick { 500 } else { 5000 });
     if arms.contains(&Arm::Batch) && !records.is_multiple_of(BATCH_RECORDS) {
         return Err(format!("{} needs --records by {BATCH_RECORDS}", Arm::Batch.name()));
     }
@@ -304,7 +304,7 @@ impl Experiment for Quota {
         };
         let mut scene = stage.set(self.records)?;
         let clients = scene.clients()?;
-        let servers = [self.ledger.pid.map(CpuSource::Process), scene.cpu()];
+        let servers = [self.ledger.cpu(), scene.cpu()];
         let commits = self.ledger.commits()?;
         let (cpu, sql_cpu) = (cpu_ns(&servers), cpu_ns(&servers[..1]));
         let records = self.records;

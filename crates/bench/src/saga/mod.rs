@@ -4,6 +4,7 @@
 //! ```text
 //!   empty, c = 10 and 50      two steps without addresses, the submitter waits
 //!   two branches              both steps are HTTP calls to participants in this process
+//!   two own steps             commands on the server's keyspace, statements on its SQLite
 //!   1 to 10 steps             without addresses
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! SUCCESS; the participants' books have to balance after each measurement.
 
 mod lines;
+mod own_steps;
 mod participants;
 
 use std::net::TcpListener;
@@ -29,6 +31,7 @@ use crate::own_server::OwnServer;
 use crate::target::{Address, Target};
 
 use self::lines::Lines;
+use self::own_steps::{Accounts, Own};
 use self::participants::{AMOUNT, Participants};
 
 /// Measure sagas: empty ones, with real HTTP branches, with 1 to 10 steps, for each durability.
@@ -92,23 +95,27 @@ fn run_sagas(args: &SagaArgs) -> Result<ExitCode, String> {
     }
     let participants = Participants::start().map_err(|error| error.to_string())?;
     let (mut targets, mut servers, mut own) = (Vec::new(), Vec::new(), Vec::new());
+    let mut accounts = Vec::new();
     if let Some(url) = &args.dtm {
         let host = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
         let mut target: Target = format!("dtm={host}").parse()?;
         target.cpu = target.find_process();
         servers.push(described(&target, "dtm", "as its own store does"));
+        accounts.push(None);
         targets.push(target);
     }
     for durability in &args.durability {
         let (server, target) = start(durability).map_err(|error| error.to_string())?;
         let version = format!("forebay {}", env!("CARGO_PKG_VERSION"));
         servers.push(described(&target, &version, durability));
+        accounts.push(Some(Accounts::open(&server)?));
         own.push(server);
         targets.push(target);
     }
     let cells = cells(args);
     let times = Times::of(&args.common, &args.load, cells.len() * targets.len() * turns(args));
-    let mut sagas = Sagas { args: args.clone(), cells, targets, times, participants, _own: own };
+    let mut sagas =
+        Sagas { args: args.clone(), cells, targets, times, participants, accounts, _own: own };
     Ok(harness::run(&mut sagas, &args.common, Environment::of(servers)))
 }
 
@@ -137,6 +144,8 @@ fn start(durability: &str) -> std::io::Result<(OwnServer, Target)> {
         durability,
         "--saga-keep-max",
         "200000",
+        "--saga-local-steps",
+        "yes",
     ];
     let server = OwnServer::start(durability, None, &options)?;
     let address = Address::Tcp("127.0.0.1".into(), port);
@@ -150,7 +159,15 @@ struct Load {
     position: f64,
     clients: usize,
     steps: usize,
-    calls: bool,
+    branches: Branches,
+}
+
+/// What the steps do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Branches {
+    Nothing,
+    Calls,
+    Own(Own),
 }
 
 fn cells(args: &SagaArgs) -> Vec<Load> {
@@ -159,23 +176,30 @@ fn cells(args: &SagaArgs) -> Vec<Load> {
         position: f64::from(clients),
         clients: clients as usize,
         steps: 2,
-        calls: false,
+        branches: Branches::Nothing,
     };
     let mut cells: Vec<Load> = args.clients.iter().map(empty).collect();
-    cells.push(Load {
-        label: format!("two branches, c = {BRANCHES_CLIENTS}"),
-        position: 2.0,
-        clients: BRANCHES_CLIENTS,
-        steps: 2,
-        calls: true,
-    });
+    let own = |own| Branches::Own(own);
+    for (label, branches) in [
+        ("two branches", Branches::Calls),
+        ("two Redis steps", own(Own::Keys)),
+        ("two SQL steps", own(Own::Rows)),
+    ] {
+        cells.push(Load {
+            label: format!("{label}, c = {BRANCHES_CLIENTS}"),
+            position: 2.0,
+            clients: BRANCHES_CLIENTS,
+            steps: 2,
+            branches,
+        });
+    }
     let sizes: &[usize] = if args.common.quick { &[1, 10] } else { &[1, 2, 3, 5, 7, 10] };
     cells.extend(sizes.iter().map(|&steps| Load {
         label: format!("{steps} steps, c = {STEPS_CLIENTS}"),
         position: steps as f64,
         clients: STEPS_CLIENTS,
         steps,
-        calls: false,
+        branches: Branches::Nothing,
     }));
     cells
 }
@@ -186,19 +210,24 @@ struct Sagas {
     targets: Vec<Target>,
     times: Times,
     participants: Participants,
+    /// Of each target; dtm has none.
+    accounts: Vec<Option<Accounts>>,
     _own: Vec<OwnServer>,
 }
 
 impl Sagas {
-    fn ask(&self, load: &Load) -> Ask {
+    fn ask(&self, load: &Load, branches: Branches) -> Ask {
         let host = self.participants.address;
-        let url = |path: &str| match load.calls {
-            true => format!("http://{host}/{path}"),
-            false => String::new(),
-        };
         let step = |index: usize| {
-            let path = if index.is_multiple_of(2) { "out" } else { "in" };
-            let (action, back) = (url(path), url(&format!("{path}-back")));
+            let is_out = index.is_multiple_of(2);
+            let path = if is_out { "out" } else { "in" };
+            let (action, back) = match branches {
+                Branches::Nothing => (String::new(), String::new()),
+                Branches::Calls => {
+                    (format!("http://{host}/{path}"), format!("http://{host}/{path}-back"))
+                }
+                Branches::Own(own) => own_steps::step(own, is_out),
+            };
             format!(r#"{{"action":"{action}","compensate":"{back}"}}"#)
         };
         let steps: Vec<String> = (0..load.steps).map(step).collect();
@@ -215,6 +244,37 @@ impl Sagas {
             body: Some(body.into_bytes()),
             is_kept: true,
         }
+    }
+
+    /// The same for the server's own steps.
+    fn check_accounts(
+        &self,
+        sample: &mut Sample,
+        accounts: &Accounts,
+        own: Own,
+        before: (i64, i64),
+        sent: u64,
+    ) -> Result<(), String> {
+        let until = Instant::now() + SETTLE;
+        let wanted = i64::try_from(sent * AMOUNT).unwrap_or(i64::MAX);
+        let moved = loop {
+            let (left, came) = accounts.balance(own)?;
+            let moved = (left - before.0, came - before.1);
+            if moved == (wanted, wanted) || Instant::now() >= until {
+                break moved;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        sample.checked += 1;
+        if moved != (wanted, wanted) {
+            sample.failures += 1;
+            let (left, came) = moved;
+            let text = format!(
+                "the accounts do not balance: {left} left, {came} came, {sent} sagas of {AMOUNT}"
+            );
+            sample.failure_examples.push(text);
+        }
+        Ok(())
     }
 
     /// Looks at the books once everything is finished: each saga moved its amount once.
@@ -315,8 +375,17 @@ impl Experiment for Sagas {
         let text = Some(b"SUCCESS".to_vec());
         let wanted = Wanted { statuses: Wanted::statuses("200")?, text, body: None };
         let host = target.address.to_string();
-        let traffic = HttpTraffic::new(&[self.ask(load)], &host, 0.0, 1, wanted);
+        // Who has no steps of its own does the same by calls.
+        let branches = match (load.branches, &self.accounts[turn.arm]) {
+            (Branches::Own(_), None) => Branches::Calls,
+            (branches, _) => branches,
+        };
+        let traffic = HttpTraffic::new(&[self.ask(load, branches)], &host, 0.0, 1, wanted);
         self.participants.clear();
+        let before = match (branches, &self.accounts[turn.arm]) {
+            (Branches::Own(own), Some(accounts)) => Some((accounts, own, accounts.balance(own)?)),
+            _ => None,
+        };
         let plan = Plan {
             target,
             workload: &traffic,
@@ -335,8 +404,14 @@ impl Experiment for Sagas {
         };
         let outcome = load::run(&plan, live).map_err(|error| error.to_string())?;
         let mut sample = sample_of(&outcome, &plan);
-        if load.calls {
+        if branches == Branches::Calls {
             self.check_books(&mut sample, outcome.sent_in_all);
+        }
+        if branches != load.branches {
+            sample.notes.push("It has no steps of its own: two HTTP branches instead.".into());
+        }
+        if let Some((accounts, own, before)) = before {
+            self.check_accounts(&mut sample, accounts, own, before, outcome.sent_in_all)?;
         }
         Ok(sample)
     }

@@ -113,12 +113,16 @@ impl Saga {
         let (parts, body) = request.into_parts();
         let kind = parts.headers.get("content-type").map_or(&b""[..], HeaderValue::as_bytes);
         if parts.method != Method::POST || !kind.starts_with(b"application/grpc") {
+            drain(body).await;
             let mut response = Response::new(Reply::default());
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return response;
         }
         let answer = match self.admits(&parts.headers) {
-            false => Err((Code::Unauthenticated, "an API key is needed".into())),
+            false => {
+                drain(body).await;
+                Err((Code::Unauthenticated, "an API key is needed".into()))
+            }
             true => match message(body).await {
                 Ok(message) => self.grpc_call(&parts, &message).await,
                 Err(error) => Err(error),
@@ -128,6 +132,19 @@ impl Saga {
         match answer {
             Ok(message) => reply(&message),
             Err((code, text)) => status(code, &text),
+        }
+    }
+}
+
+/// Reads a body and keeps nothing of it: a stream that is answered before its end is reset, and
+/// some clients take that for an error of the transport.
+async fn drain(mut body: Incoming) {
+    let mut seen = 0;
+    while seen <= MESSAGE_BYTES_MAX {
+        let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+        match frame.await {
+            Some(Ok(frame)) => seen += frame.data_ref().map_or(0, Bytes::len),
+            Some(Err(_)) | None => return,
         }
     }
 }

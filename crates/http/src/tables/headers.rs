@@ -1,11 +1,13 @@
 //! What every answer says of itself: its tag, how it may be used again (RFC 9111, RFC 5861),
 //! whether it was a hit and if not why (RFC 9211), and where the time went.
 //!
-//! The headers that an answer has every time are made once and lie beside its body.
+//! The headers of a hit are the same for a second: they are made once and lie beside its body.
 
 use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use services::tables::ask::{Answer, Ask, From, Watch};
@@ -61,29 +63,50 @@ fn cache_control(ask: &Ask) -> String {
     format!("{who}, max-age={age}, stale-while-revalidate={stale_s}, stale-if-error={error_s}")
 }
 
-/// What an answer has every time.
-struct Prepared {
-    /// By coding.
-    headers: [HeaderMap; 4],
-    /// How Cache-Status ends.
-    tail: String,
+/// How an answer is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Form {
+    pub coding: Coding,
+    /// Without one it is a 304 or the like.
+    pub has_body: bool,
 }
 
-fn prepare(ask: &Ask, page: &Page) -> Prepared {
-    let headers = Coding::ALL.map(|coding| {
-        let mut headers = HeaderMap::with_capacity(12);
+/// The headers of a hit, as they are for a second.
+struct Ready {
+    form: Form,
+    ttl: i64,
+    age: i64,
+    headers: HeaderMap,
+}
+
+type Prepared = Mutex<Option<Ready>>;
+
+/// What an answer has every time.
+fn common(ask: &Ask, page: &Page, form: Form) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(16);
+    if form.has_body {
         headers.insert(header::CONTENT_TYPE, JSON);
-        headers.insert(header::VARY, VARY);
-        headers.insert(header::CACHE_CONTROL, value(&cache_control(ask)));
-        headers.insert(X_TABLE_VERSION, HeaderValue::from(page.version));
-        if !page.etag.is_empty() {
-            headers.insert(header::ETAG, value(&tag_in(&page.etag, coding)));
+        let length = page.bodies[form.coding as usize].len();
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        if form.coding != Coding::Plain {
+            let word = HeaderValue::from_static(form.coding.word());
+            headers.insert(header::CONTENT_ENCODING, word);
         }
-        if coding != Coding::Plain {
-            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding.word()));
-        }
-        headers
-    });
+    }
+    headers.insert(header::VARY, VARY);
+    headers.insert(header::CACHE_CONTROL, value(&cache_control(ask)));
+    headers.insert(X_TABLE_VERSION, HeaderValue::from(page.version));
+    if !page.etag.is_empty() {
+        headers.insert(header::ETAG, value(&tag_in(&page.etag, form.coding)));
+    }
+    // Places for what comes later: a map that has been copied has no room for more.
+    headers.insert(SERVER_TIMING, HeaderValue::from_static(""));
+    headers.insert(super::SERVER, super::SERVER_VERSION);
+    headers
+}
+
+/// How Cache-Status ends: the key, and how soon others' writes are seen.
+fn tail(ask: &Ask, detail: Option<&str>) -> String {
     let mut tail = "; key=\"".to_string();
     for byte in ask.key.bytes() {
         match byte {
@@ -92,21 +115,58 @@ fn prepare(ask: &Ask, page: &Page) -> Prepared {
             byte => drop(write!(tail, "%{byte:02x}")),
         }
     }
-    tail += match ask.served.watch {
-        Watch::Triggers(ms) => format!("\"; detail=\"others' writes seen within {ms} ms\""),
-        Watch::Nothing => "\"; detail=\"others' writes seen at the end of ttl\"".to_string(),
-    }
-    .as_str();
-    Prepared { headers, tail }
+    let _ = match (detail, ask.served.watch) {
+        (Some(detail), _) => write!(tail, "\"; detail=\"{detail}\""),
+        (None, Watch::Triggers(ms)) => {
+            write!(tail, "\"; detail=\"others' writes seen within {ms} ms\"")
+        }
+        (None, Watch::Nothing) => {
+            write!(tail, "\"; detail=\"others' writes seen at the end of ttl\"")
+        }
+    };
+    tail
 }
 
-/// Adds all headers.
-pub(super) fn fill(headers: &mut HeaderMap, parts: &Parts, story: &Story<'_>, coding: Coding) {
+/// The headers of an answer.
+pub(super) fn of(parts: &Parts, story: &Story<'_>, form: Form) -> HeaderMap {
     let Story { ask, answer, spent, waited } = story;
     let page = &answer.page;
-    let prepared = page.prepared.get_or_init(|| Box::new(prepare(ask, page)));
-    let Some(prepared) = prepared.downcast_ref::<Prepared>() else { return };
-    *headers = prepared.headers[coding as usize].clone();
+    let mut headers = match answer.from {
+        From::Hit => of_hit(ask, answer, form),
+        _ => all(ask, answer, form),
+    };
+    timing(&mut headers, *spent, *waited, page);
+    if !page.next.is_empty() && !page.plain().starts_with(b"{\"items\"") {
+        headers.insert(header::LINK, link(parts, &page.next));
+    }
+    headers
+}
+
+/// Those of a hit: mostly there.
+fn of_hit(ask: &Ask, answer: &Answer, form: Form) -> HeaderMap {
+    let page = &answer.page;
+    let prepared = page.prepared.get_or_init(|| Box::new(Prepared::default()));
+    let Some(prepared) = prepared.downcast_ref::<Prepared>() else {
+        return all(ask, answer, form);
+    };
+    let (ttl, age) = (answer.fresh_ms.div_euclid(1000), answer.age_ms / 1000);
+    let mut prepared = prepared.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*prepared {
+        Some(ready) if (ready.form, ready.ttl, ready.age) == (form, ttl, age) => {
+            ready.headers.clone()
+        }
+        _ => {
+            let headers = all(ask, answer, form);
+            *prepared = Some(Ready { form, ttl, age, headers: headers.clone() });
+            headers
+        }
+    }
+}
+
+/// All but when and where to go on.
+fn all(ask: &Ask, answer: &Answer, form: Form) -> HeaderMap {
+    let page = &answer.page;
+    let mut headers = common(ask, page, form);
     let ttl = answer.fresh_ms.div_euclid(1000);
     let mut text = String::with_capacity(160);
     let word = match answer.from {
@@ -130,22 +190,13 @@ pub(super) fn fill(headers: &mut HeaderMap, parts: &Parts, story: &Story<'_>, co
             if why.word() == "bypass" { "BYPASS" } else { "MISS" }
         }
     };
-    if answer.from == From::StaleIfError {
-        let end = prepared.tail.find("; detail").unwrap_or(prepared.tail.len());
-        text += &prepared.tail[..end];
-        text += "; detail=\"sql-error\"";
-    } else {
-        text += &prepared.tail;
-    }
+    text += &tail(ask, (answer.from == From::StaleIfError).then_some("sql-error"));
     headers.insert(CACHE_STATUS, value(&text));
     headers.insert(X_CACHE, HeaderValue::from_static(word));
     if !matches!(answer.from, From::New { .. }) {
         headers.insert(header::AGE, HeaderValue::from(answer.age_ms / 1000));
     }
-    timing(headers, *spent, *waited, page);
-    if !page.next.is_empty() && !page.plain().starts_with(b"{\"items\"") {
-        headers.insert(header::LINK, link(parts, &page.next));
-    }
+    headers
 }
 
 /// Where the time went, in milliseconds.
@@ -153,7 +204,11 @@ fn timing(headers: &mut HeaderMap, spent: Duration, waited: Option<Duration>, pa
     let ms = |span: Duration| span.as_secs_f64() * 1000.0;
     let mut text = String::with_capacity(64);
     match waited {
-        None => drop(write!(text, "cache;dur={:.3}", ms(spent))),
+        // By hand: of a hit this is most of the work.
+        None => {
+            let us = spent.as_micros();
+            let _ = write!(text, "cache;dur={}.{:03}", us / 1000, us % 1000);
+        }
         Some(waited) => {
             let sql = f64::from(page.cost_us) / 1000.0;
             let cache = ms(spent.saturating_sub(waited));
@@ -161,7 +216,8 @@ fn timing(headers: &mut HeaderMap, spent: Duration, waited: Option<Duration>, pa
                 write!(text, "cache;dur={cache:.3}, wait;dur={:.3}, sql;dur={sql:.3}", ms(waited));
         }
     }
-    headers.insert(SERVER_TIMING, value(&text));
+    let text = HeaderValue::from_maybe_shared(Bytes::from(text));
+    headers.insert(SERVER_TIMING, text.unwrap_or(HeaderValue::from_static("")));
 }
 
 /// The address of the next page: that of this one with other `$top` and `$skip`. The client

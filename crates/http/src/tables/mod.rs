@@ -11,6 +11,7 @@ mod openapi;
 mod read;
 mod write;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -31,6 +32,7 @@ use crate::problem::{problem_with, with_type};
 /// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// What a service says it is; the client libraries want to see one.
+const SERVER: HeaderName = HeaderName::from_static("x-zumo-server-version");
 const SERVER_VERSION: HeaderValue = HeaderValue::from_static("node-3.0.0");
 const BAD_VERSION: &str = "An invalid API version was specified in the request, this request needs \
                            to specify a ZUMO-API-VERSION of 2.0.0.";
@@ -108,7 +110,7 @@ impl Tables {
             self.run(request).await.unwrap_or_else(|refusal| *refusal)
         };
         let headers = response.headers_mut();
-        headers.insert(HeaderName::from_static("x-zumo-server-version"), SERVER_VERSION);
+        headers.insert(SERVER, SERVER_VERSION);
         if let Some(origin) = origin {
             self.allow(headers, origin);
         }
@@ -147,25 +149,26 @@ impl Tables {
         let Some(operation) = operation(&parts.method, caller.shape, id.is_some()) else {
             return Err(not_allowed(&format!("{} does not do here.", parts.method)));
         };
-        permit(served, operation, &caller)?;
+        permit(&served, operation, &caller)?;
         if operation == Operation::Read {
-            return self.read(&parts, served, id, &caller).await;
+            return self.read(&parts, &served, id, &caller).await;
         }
         let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
             let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
             refuse(StatusCode::PAYLOAD_TOO_LARGE, &why, &[])
         })?;
-        self.write(&parts, served, operation, id, &caller, &body).await
+        let served = self.widened(served, operation, &body).await?;
+        self.write(&parts, &served, operation, id, &caller, &body).await
     }
 
     /// Which version a request speaks, and for whom.
     fn caller(&self, parts: &Parts) -> Result<Caller, Box<Response>> {
         let name = "zumo-api-version";
         let header = parts.headers.get(name).and_then(|value| value.to_str().ok());
-        let version = header.map(str::to_string).or_else(|| {
+        let version = header.map(Cow::Borrowed).or_else(|| {
             let pairs = parts.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
             let found = pairs.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-            query::decode(found?.1)
+            query::decode(found?.1).map(Cow::Owned)
         });
         let shape = match version.as_deref() {
             Some("3.0.0") => Shape::Datasync3,

@@ -83,8 +83,8 @@ fn paths(table: &Table) -> [(String, Value); 2] {
 /// The document.
 pub(super) fn document(service: &Service) -> Value {
     let names = service.names();
-    let tables: Vec<&Table> =
-        names.iter().filter_map(|name| service.find(name)).map(|served| &served.table).collect();
+    let served: Vec<_> = names.iter().filter_map(|name| service.find(name)).collect();
+    let tables: Vec<&Table> = served.iter().map(|served| &served.table).collect();
     let paths: serde_json::Map<String, Value> =
         tables.iter().flat_map(|table| paths(table)).collect();
     let schemas = tables.iter().map(|table| (table.name.clone(), row_schema(table)));

@@ -13,6 +13,7 @@ use services::tables::query::{Shape, id_of};
 use services::tables::row_etag;
 use services::tables::rows::write_row;
 use services::tables::schema::Operation;
+use services::tables::widen::missing;
 use tokio::sync::oneshot;
 
 use super::read::bare_tag;
@@ -78,6 +79,32 @@ fn fresh_id() -> String {
 }
 
 impl Tables {
+    /// A table with the columns that a body wants, where it may make them.
+    pub(super) async fn widened(
+        &self,
+        served: Arc<Served>,
+        operation: Operation,
+        body: &[u8],
+    ) -> Result<Arc<Served>, Box<Response>> {
+        let makes = matches!(operation, Operation::Insert | Operation::Update);
+        if !(makes && served.table.is_dynamic) {
+            return Ok(served);
+        }
+        let columns = missing(body, &served.table).map_err(|bad| bad_body(&bad))?;
+        if columns.is_empty() {
+            return Ok(served);
+        }
+        let (sender, receiver) = oneshot::channel();
+        let done = Box::new(move |widened: Result<(), Fault>| {
+            // If nobody waits any more, the client has gone.
+            let _ = sender.send(widened);
+        });
+        self.service.widen(&served.table.name, columns, done);
+        let widened = receiver.await.unwrap_or(Err(Fault::Busy("the server is about to end")));
+        widened.map_err(|fault| faulty(&fault))?;
+        Ok(self.service.find(&served.table.name).unwrap_or(served))
+    }
+
     /// Everything but GET.
     pub(super) async fn write(
         &self,

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use foldhash::fast::RandomState;
-use persist::journal::{Journal, Position};
+use persist::journal::Position;
 
 use super::codec;
 use super::index::{Entry, Filter, Finished, ID_TIME_SHIFT, Index};
@@ -33,6 +33,7 @@ use super::local;
 use super::machine::{self, Answer, Call, Refusal};
 use super::outgoing::{Caller, NOT_CALLED, Outgoing};
 use super::policy::{Moment, Rules};
+use super::state::State;
 use super::submission;
 use super::topics::Topics;
 use super::transaction::{BRANCHES_MAX, Branch, Transaction};
@@ -225,7 +226,7 @@ pub struct Coordinator {
     pub(super) index: Mutex<Index>,
     timers: Mutex<BinaryHeap<Reverse<(u64, u64)>>>,
     pub(super) topics: RwLock<Topics>,
-    pub(super) journal: OnceLock<Arc<dyn Journal>>,
+    pub(super) state: OnceLock<Arc<dyn State>>,
     caller: OnceLock<Arc<dyn Caller>>,
     pub(super) last_id: AtomicU64,
     unfinished: AtomicU64,
@@ -248,7 +249,7 @@ impl Coordinator {
             index: Mutex::default(),
             timers: Mutex::default(),
             topics: RwLock::default(),
-            journal: OnceLock::new(),
+            state: OnceLock::new(),
             caller: OnceLock::new(),
             last_id: AtomicU64::new(0),
             unfinished: AtomicU64::new(0),
@@ -531,7 +532,7 @@ impl Coordinator {
 
     /// Lets calls and answers out, as soon as the transaction's durability allows.
     fn leave(self: &Arc<Self>, effects: Effects) {
-        let Some(journal) = self.journal.get() else { return self.let_out(effects, true) };
+        let Some(state) = self.state.get() else { return self.let_out(effects, true) };
         let position = effects.position;
         if effects.durability == Durability::Always {
             if effects.calls.is_empty() && effects.answers.is_empty() {
@@ -539,10 +540,10 @@ impl Coordinator {
             }
             let this = Arc::clone(self);
             let out = move |is_safe: bool| this.let_out(effects, is_safe);
-            return journal.when_safe(position, Box::new(out));
+            return state.when_safe(position, Box::new(out));
         }
         let is_idle = effects.calls.is_empty() && effects.answers.is_empty();
-        let is_out = is_idle || journal.write().is_ok();
+        let is_out = is_idle || state.write().is_ok();
         self.let_out(effects, is_out);
     }
 
@@ -576,7 +577,7 @@ impl Coordinator {
     }
 
     fn append(&self, record: &[u8]) -> Position {
-        self.journal.get().map_or(1, |journal| journal.append(record))
+        self.state.get().map_or(1, |state| state.keep(record))
     }
 
     fn has_room(&self) -> Result<(), Error> {
@@ -584,8 +585,8 @@ impl Coordinator {
         if unfinished >= self.settings.unfinished_max {
             return Err(Error::Full(format!("{unfinished} transactions are unfinished already")));
         }
-        match self.journal.get() {
-            Some(journal) if !journal.is_healthy() => Err(Error::Log),
+        match self.state.get() {
+            Some(state) if !state.is_healthy() => Err(Error::Log),
             _ => Ok(()),
         }
     }
@@ -688,14 +689,9 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Connects the log and the calls and goes on with everything that is unfinished.
-    pub fn start(
-        self: &Arc<Self>,
-        journal: Arc<dyn Journal>,
-        caller: Arc<dyn Caller>,
-        moment: Moment,
-    ) {
-        let is_first = self.journal.set(journal).is_ok() && self.caller.set(caller).is_ok();
+    /// Connects the state and the calls and goes on with everything that is unfinished.
+    pub fn start(self: &Arc<Self>, state: Arc<dyn State>, caller: Arc<dyn Caller>, moment: Moment) {
+        let is_first = self.state.set(state).is_ok() && self.caller.set(caller).is_ok();
         assert!(is_first, "a coordinator is started once");
         let mut open = Vec::new();
         for shard in &self.shards {
@@ -722,6 +718,9 @@ impl Coordinator {
             if let Some(caller) = self.caller.get() {
                 caller.forget(&t);
             }
+        }
+        if let Some(state) = self.state.get() {
+            state.forget(id);
         }
         count(&self.counters.forgotten);
     }

@@ -22,7 +22,7 @@ use serde_json::Value as Json;
 
 use super::transaction::Transaction;
 use super::words::{Op, Verdict};
-use crate::database::{Database, DatabaseError, Value, Within};
+use crate::database::{Database, DatabaseError, Dialect, Value, Within};
 
 /// Bytes of an output that are kept; of a larger one nothing is.
 pub const OUTPUT_BYTES_MAX: usize = 4096;
@@ -30,10 +30,16 @@ pub const OUTPUT_BYTES_MAX: usize = 4096;
 /// nothing to undo.
 const BARRED: &str = "-";
 
-/// The barrier's table; made when the server starts.
-pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS saga_barrier (\
-    gid varchar(256) NOT NULL, branch_id varchar(64) NOT NULL, op varchar(45) NOT NULL, \
-    output text NOT NULL, PRIMARY KEY (gid, branch_id, op))";
+/// What makes the barrier's table; when the server starts. Keys are compared byte by byte: MySQL's
+/// texts would be the same in capitals, or with spaces behind them.
+pub fn table(dialect: Dialect) -> String {
+    let word = if dialect == Dialect::Mysql { "varbinary" } else { "varchar" };
+    format!(
+        "CREATE TABLE IF NOT EXISTS saga_barrier (\
+        gid {word}(256) NOT NULL, branch_id {word}(64) NOT NULL, op {word}(45) NOT NULL, \
+        output text NOT NULL, PRIMARY KEY (gid, branch_id, op))"
+    )
+}
 
 /// A step as it is written, its references not looked up yet.
 #[derive(Debug, Clone, PartialEq)]
@@ -269,25 +275,61 @@ impl Local {
         }
     }
 
+    /// Runs several, of any sagas, in one transaction, each within a savepoint of its own: what
+    /// one refuses does not touch the others, and they share one commit. Where the whole is
+    /// undone, each is run by itself.
+    pub fn run_sql_together(
+        steps: &[&Local],
+        database: &mut dyn Database,
+    ) -> Vec<(Verdict, String)> {
+        let mut outcomes = Vec::with_capacity(steps.len());
+        let ran = match steps {
+            [] => Ok(()),
+            [alone] => return vec![alone.run_sql(database)],
+            _ => database.within(&mut |tx| {
+                for step in steps {
+                    outcomes.push(step.in_savepoint(tx)?);
+                }
+                Ok(true)
+            }),
+        };
+        match ran {
+            Ok(()) => outcomes,
+            // It happened or it did not: the barrier will tell.
+            Err(error @ DatabaseError::Lost(_)) => {
+                vec![(Verdict::Unknown, error.to_string()); steps.len()]
+            }
+            Err(_) => steps.iter().map(|step| step.run_sql(database)).collect(),
+        }
+    }
+
+    /// An error says that the whole transaction cannot go on.
+    fn in_savepoint(&self, tx: &mut dyn Within) -> Result<(Verdict, String), DatabaseError> {
+        tx.plain("SAVEPOINT saga_step")?;
+        let (keep, said) = match self.in_transaction(tx) {
+            Ok(done) => done,
+            Err(error @ (DatabaseError::Busy(_) | DatabaseError::Lost(_))) => return Err(error),
+            Err(error) => (false, (Verdict::Failure, error.to_string())),
+        };
+        if !keep {
+            tx.plain("ROLLBACK TO SAVEPOINT saga_step")?;
+        }
+        tx.plain("RELEASE SAVEPOINT saga_step")?;
+        Ok(said)
+    }
+
     fn in_transaction(
         &self,
         tx: &mut dyn Within,
     ) -> Result<(bool, (Verdict, String)), DatabaseError> {
-        let tail = tx.dialect().or_ignore("gid, branch_id, op");
-        let insert = format!(
-            "INSERT INTO saga_barrier (gid, branch_id, op, output) VALUES (?, ?, ?, ?) {tail}"
-        );
-        let row = |op: &str, output: &str| -> Vec<Value> {
-            vec![(*self.gid).into(), (*self.branch_id).into(), op.into(), output.into()]
-        };
         let done = |text: String| Ok((true, (Verdict::Success, text)));
-        if !self.origin.is_empty() && tx.run(&insert, &row(self.origin, BARRED))?.changed > 0 {
-            tx.run(&insert, &row(self.op, BARRED))?;
+        if !self.origin.is_empty() && self.is_first(tx, self.origin, BARRED)? {
+            self.is_first(tx, self.op, BARRED)?;
             return done(String::new());
         }
-        if tx.run(&insert, &row(self.op, ""))?.changed == 0 {
+        if !self.is_first(tx, self.op, "")? {
             let sql = "SELECT output FROM saga_barrier WHERE gid = ? AND branch_id = ? AND op = ?";
-            let rows = tx.run(sql, &row(self.op, "")[..3])?.rows;
+            let rows = tx.run(sql, &self.row(self.op, "")[..3])?.rows;
             let output = rows.first().and_then(|row| row.first()).map_or("", Value::text);
             return done(if output == BARRED { String::new() } else { output.to_string() });
         }
@@ -308,11 +350,37 @@ impl Local {
         if output.len() <= OUTPUT_BYTES_MAX {
             let sql = "UPDATE saga_barrier SET output = ? \
                        WHERE gid = ? AND branch_id = ? AND op = ?";
-            let values: Vec<Value> =
-                std::iter::once(output.as_str().into()).chain(row(self.op, "")).take(4).collect();
+            let values: Vec<Value> = std::iter::once(output.as_str().into())
+                .chain(self.row(self.op, ""))
+                .take(4)
+                .collect();
             tx.run(sql, &values)?;
         }
         done(output)
+    }
+
+    fn row(&self, op: &str, output: &str) -> Vec<Value> {
+        vec![(*self.gid).into(), (*self.branch_id).into(), op.into(), output.into()]
+    }
+
+    /// Puts an operation into the barrier; whether it was not there.
+    fn is_first(&self, tx: &mut dyn Within, op: &str, output: &str) -> Result<bool, DatabaseError> {
+        let dialect = tx.dialect();
+        // MySQL counts a row that ON DUPLICATE KEY UPDATE found and left as it was like a new one
+        // (connections count rows that are found); but there an error undoes no more than its
+        // statement.
+        let tail = match dialect {
+            Dialect::Mysql => String::new(),
+            dialect => dialect.or_ignore("gid, branch_id, op"),
+        };
+        let insert = format!(
+            "INSERT INTO saga_barrier (gid, branch_id, op, output) VALUES (?, ?, ?, ?) {tail}"
+        );
+        match tx.run(&insert, &self.row(op, output)) {
+            Ok(ran) => Ok(ran.changed > 0),
+            Err(DatabaseError::Duplicate(_)) if dialect == Dialect::Mysql => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The words of the script that runs it on the keyspace. Its reply is one text: `+` and the

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Nothing in here opens a socket or a file, looks at a clock or rolls dice: calls go out through
-//! the trait `Caller`, records through `persist::journal::Journal`, the rest is passed in.
+//! the trait `Caller`, records through the trait `State`, the rest is passed in.
 
 pub mod base64;
 pub mod codec;
@@ -23,6 +23,7 @@ pub mod plan;
 pub mod policy;
 mod recovery;
 pub mod retention;
+pub mod state;
 pub mod submission;
 pub mod topics;
 pub mod transaction;

@@ -16,9 +16,6 @@ use super::words::Status;
 
 /// Transactions that are forgotten, or written again, at one go.
 const AT_ONCE: usize = 20_000;
-/// The log may be this many times as large as what is alive in it, and `LOG_BYTES_SPARE` more.
-const LOG_WASTE: u64 = 3;
-const LOG_BYTES_SPARE: u64 = 256 << 20;
 /// What an unfinished transaction is taken to need in the log, in bytes.
 const UNFINISHED_BYTES: u64 = 1000;
 
@@ -29,12 +26,10 @@ impl Coordinator {
             let Some(id) = self.next_forgotten(moment) else { break };
             self.forget(id);
         }
-        if let Some(journal) = self.journal.get() {
-            let segments = journal.segments();
-            let length = journal.end() - segments.first().copied().unwrap_or(0);
+        if let Some(state) = self.state.get() {
             let alive = self.index().finished_bytes + self.unfinished_count() * UNFINISHED_BYTES;
-            if segments.len() > 1 && length > LOG_WASTE * alive + LOG_BYTES_SPARE {
-                self.compact(segments[1], compacting);
+            if let Some(before) = state.to_shorten(alive) {
+                self.compact(before, compacting);
             }
         }
     }
@@ -54,12 +49,12 @@ impl Coordinator {
 
     /// Writes what is alive before a place again, then removes the segments before it.
     pub fn compact(self: &Arc<Self>, before: u64, compacting: &Arc<AtomicBool>) {
-        let Some(journal) = self.journal.get() else { return };
+        let Some(state) = self.state.get() else { return };
         if compacting.swap(true, Ordering::AcqRel) {
             return;
         }
         for record in self.topics().records() {
-            journal.append(&record);
+            state.keep(&record);
         }
         for _ in 0..AT_ONCE {
             let Some((_, id)) = held(&self.index).take_based_before(before) else { break };
@@ -70,14 +65,14 @@ impl Coordinator {
                 Some(Slot::Live(live)) => codec::snapshot(&live.t),
             };
             // Under the shard's lock: no change of it can be recorded in between.
-            let position = journal.append(&record);
+            let position = state.keep(&record);
             held(&self.index).based(position - 1, id);
         }
         let is_all = held(&self.index).is_based_from(before);
-        let (journal, compacting) = (Arc::clone(journal), Arc::clone(compacting));
-        let end = journal.end();
-        let remove = Arc::clone(&journal);
-        journal.when_safe(
+        let (state, compacting) = (Arc::clone(state), Arc::clone(compacting));
+        let end = state.end();
+        let remove = Arc::clone(&state);
+        state.when_safe(
             end,
             Box::new(move |is_safe| {
                 if is_safe && is_all {

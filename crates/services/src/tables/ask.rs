@@ -19,7 +19,7 @@ pub struct Served {
     /// What it is.
     pub table: Table,
     /// What is known of its version.
-    pub versions: Versions,
+    pub versions: Arc<Versions>,
     /// How changes by others are noticed.
     pub watch: Watch,
     /// The version when the service began, and when the change was made that led to it.

@@ -8,6 +8,7 @@
 //!   change.rs    changes of rows           versions.rs  what is known of a table's changes
 //!   page.rs      a kept answer             shelf.rs     where kept answers lie
 //!   token.rs     who calls                 pool.rs      threads with connections
+//!   widen.rs     tables that grow
 //! ```
 
 pub mod ask;
@@ -28,5 +29,6 @@ pub mod stats;
 pub mod testing;
 pub mod token;
 pub mod versions;
+pub mod widen;
 
 pub use fill::row_etag;

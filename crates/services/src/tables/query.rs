@@ -360,6 +360,13 @@ pub fn where_id(sql: &mut Sql<'_>, id: &Value, owner: Option<&str>, includes_del
     sql.push(" WHERE ").column(0).push(" = ");
     let kind = sql.table.columns[0].kind;
     sql.value(id.clone(), kind);
+    if sql.dialect == Dialect::Mysql && kind == Kind::Text {
+        // Its collations take `a` and `a ` for the same, and some `A`: the index finds what may be
+        // equal, its bytes say whether it is.
+        sql.push(" AND CAST(").column(0).push(" AS BINARY) = CAST(");
+        sql.value(id.clone(), kind);
+        sql.push(" AS BINARY)");
+    }
     allowed(sql, owner, includes_deleted, " AND ");
 }
 

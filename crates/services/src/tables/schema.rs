@@ -5,6 +5,7 @@
 //!   "tables": { "todo": {
 //!     "columns": { "text": "text", "done": "bool", "rank": "int", "due": "date" },
 //!     "id": "text", "softDelete": true, "perUser": "owner", "pageSize": 50, "maxTop": 1000,
+//!     "dynamicSchema": false,
 //!     "access": { "read": "anonymous", "insert": "authenticated", "delete": "disabled" },
 //!     "cache": { "ttlMs": 60000, "staleMs": 10000, "staleIfErrorMs": 86400000,
 //!                "negativeMs": 5000, "bodyBytesMax": 1048576, "refreshBeta": 1.0 } } } }
@@ -28,7 +29,7 @@ pub const TABLES_MAX: usize = 1000;
 /// Columns of a table at most.
 pub const COLUMNS_MAX: usize = 500;
 /// Names that the table API gives a meaning.
-const SYSTEM: [&str; 5] = ["id", "createdAt", "updatedAt", "version", "deleted"];
+pub(super) const SYSTEM: [&str; 5] = ["id", "createdAt", "updatedAt", "version", "deleted"];
 
 /// The type of a column or an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -185,6 +186,8 @@ struct Declared {
     id: Option<Kind>,
     #[serde(default)]
     soft_delete: bool,
+    #[serde(default)]
+    dynamic_schema: bool,
     per_user: Option<String>,
     page_size: Option<u32>,
     max_top: Option<u32>,
@@ -227,6 +230,8 @@ pub struct Table {
     pub version: Option<usize>,
     /// The place of `deleted`: rows are marked instead of removed.
     pub deleted: Option<usize>,
+    /// Whether a body may make columns.
+    pub is_dynamic: bool,
     /// Who may do what.
     pub access: Access,
     /// Records of a page.
@@ -275,6 +280,7 @@ impl Table {
             version: place("version", Kind::Text),
             deleted: place("deleted", Kind::Bool),
             columns,
+            is_dynamic: false,
             access: Access::default(),
             page_size: PAGE_SIZE,
             top_max: TOP_MAX,
@@ -322,6 +328,7 @@ impl Table {
             }
         }
         table.access = declared.access;
+        table.is_dynamic = declared.dynamic_schema;
         table.caching = declared.cache;
         table.top_max = declared.max_top.unwrap_or(TOP_MAX).max(1);
         table.page_size = declared.page_size.unwrap_or(PAGE_SIZE).clamp(1, table.top_max);

@@ -17,7 +17,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Instant;
 
 use super::ask::{Answer, Ask, Control, Done, Fault, Filled, Forward, From, Served, Watch, prefix};
 use super::fill;
@@ -34,6 +35,8 @@ const REFILLS_MAX: u32 = 3;
 const ONCE_MAX: usize = 100_000;
 /// The version of the newest kept answer is remembered for so long, in milliseconds: ten years.
 const NEWEST_MS: i64 = 10 * 365 * 86_400_000;
+/// Comparing hits takes one part in so many of the time, at most.
+const SAMPLE_SHARE: u64 = 100;
 /// Bodies below this are not compressed, in bytes.
 const COMPRESS_BYTES_MIN: usize = 512;
 
@@ -88,7 +91,9 @@ struct Flight {
 
 /// See the module.
 pub struct Tables {
-    served: HashMap<String, Arc<Served>>,
+    served: RwLock<HashMap<String, Arc<Served>>>,
+    /// Columns are made one at a time.
+    pub(super) widening: Mutex<()>,
     pub(super) parts: Parts,
     hot: Hot,
     readers: Pool,
@@ -96,6 +101,9 @@ pub struct Tables {
     flights: Mutex<HashMap<Arc<str>, Flight>>,
     once: Mutex<HashSet<u64>>,
     random: AtomicU64,
+    begun: Instant,
+    /// No hit is compared before this time, in microseconds since the service began.
+    sample_after_us: AtomicU64,
     /// What has happened.
     pub stats: Stats,
     this: Weak<Tables>,
@@ -142,7 +150,8 @@ impl Tables {
         let named = |served: Served| (served.table.name.clone(), Arc::new(served));
         let random = AtomicU64::new(parts.seed | 1);
         Ok(Arc::new_cyclic(|this| Tables {
-            served: served.into_iter().map(named).collect(),
+            served: RwLock::new(served.into_iter().map(named).collect()),
+            widening: Mutex::default(),
             parts,
             hot: Hot::new(hot_bytes),
             readers,
@@ -150,19 +159,29 @@ impl Tables {
             flights: Mutex::default(),
             once: Mutex::default(),
             random,
+            begun: Instant::now(),
+            sample_after_us: AtomicU64::new(0),
             stats: Stats::default(),
             this: this.clone(),
         }))
     }
 
     /// A table.
-    pub fn find(&self, name: &str) -> Option<&Arc<Served>> {
-        self.served.get(name)
+    pub fn find(&self, name: &str) -> Option<Arc<Served>> {
+        let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
+        served.get(name).map(Arc::clone)
+    }
+
+    /// Serves a table from now on.
+    pub(super) fn serve(&self, table: Served) {
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        served.insert(table.table.name.clone(), Arc::new(table));
     }
 
     /// The names of all tables, sorted.
-    pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.served.keys().map(String::as_str).collect();
+    pub fn names(&self) -> Vec<String> {
+        let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<String> = served.keys().cloned().collect();
         names.sort_unstable();
         names
     }
@@ -284,7 +303,7 @@ impl Tables {
             if self.is_due_early(ask, &page, fresh_ms) {
                 self.stats.early_refreshes.add();
                 self.renew(ask);
-            } else if self.is_sample() {
+            } else if self.is_sample(&page) {
                 self.sample(ask, &page);
             }
             From::Hit
@@ -309,9 +328,17 @@ impl Tables {
         -scale_ms * uniform.ln() >= fresh_ms as f64
     }
 
-    fn is_sample(&self) -> bool {
+    /// Whether a hit is to be compared: some are, and however many there are, queries for that take
+    /// a hundredth of the time at most.
+    fn is_sample(&self, page: &Page) -> bool {
         let one_in = self.parts.settings.sample_one_in;
-        one_in > 0 && self.random().is_multiple_of(one_in)
+        if one_in == 0 || !self.random().is_multiple_of(one_in) {
+            return false;
+        }
+        let now_us = self.begun.elapsed().as_micros() as u64;
+        let rest_us = u64::from(page.cost_us) * SAMPLE_SHARE;
+        let due = |after: u64| (now_us >= after).then_some(now_us + rest_us);
+        self.sample_after_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, due).is_ok()
     }
 
     /// What may be served though the database does not answer.
@@ -654,7 +681,7 @@ impl Tables {
             return Ok(());
         }
         for (name, version) in setup::versions(database)? {
-            let Some(served) = self.served.get(&name) else { continue };
+            let Some(served) = self.find(&name) else { continue };
             if matches!(served.watch, Watch::Triggers(_)) && served.versions.saw(version) {
                 self.stats.foreign_changes.add();
             }

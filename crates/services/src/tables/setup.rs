@@ -10,6 +10,8 @@
 //!
 //! **Invariant:** nothing is done to a table that is there already, but triggers added.
 
+use std::sync::Arc;
+
 use super::ask::{Served, Watch};
 use super::odata::sql::quoted;
 use super::schema::{Column, Declarations, Kind, TABLES_MAX, Table};
@@ -79,6 +81,22 @@ pub fn create(table: &Table, dialect: Dialect) -> String {
     sql + ")"
 }
 
+/// Makes a column of a table unless it is there.
+pub fn add_column(
+    database: &mut dyn Database,
+    table: &Table,
+    column: &Column,
+) -> Result<(), DatabaseError> {
+    let dialect = database.dialect();
+    let (name, new) = (quoted(dialect, &table.name), quoted(dialect, &column.name));
+    let look = format!("SELECT {name}.{new} FROM {name} WHERE 1 = 0");
+    if database.query(&look, &[]).is_ok() {
+        return Ok(());
+    }
+    let kind = sql_type(dialect, column.kind);
+    run(database, vec![format!("ALTER TABLE {name} ADD COLUMN {new} {kind}")])
+}
+
 /// The statements that make changes of a table count.
 fn triggers(table: &Table, dialect: Dialect) -> Vec<String> {
     let name = &table.name;
@@ -146,6 +164,19 @@ pub fn prepare(
     for table in &tables {
         run(database, vec![create(table, dialect)])?;
     }
+    // What a table has grown by before.
+    if tables.iter().any(|table| table.is_dynamic) {
+        for there in found(database)? {
+            let grown =
+                tables.iter_mut().find(|table| table.is_dynamic && table.name == there.name);
+            let Some(table) = grown else { continue };
+            for column in there.columns {
+                if table.find(&column.name).is_none() {
+                    table.columns.push(column);
+                }
+            }
+        }
+    }
     if declarations.discover {
         for table in found(database)? {
             if tables.len() < TABLES_MAX && tables.iter().all(|other| other.name != table.name) {
@@ -181,7 +212,7 @@ fn serve(
     let found = database.query(sql, &[table.name.as_str().into()])?;
     let begun = found.first().map_or((0, 0), |row| (row[0].int(), row[1].int()));
     let (versions, is_compared) = Default::default();
-    let served = Served { table, versions, watch, begun, is_compared };
+    let served = Served { table, versions: Arc::new(versions), watch, begun, is_compared };
     served.versions.reset(begun.0);
     Ok(served)
 }

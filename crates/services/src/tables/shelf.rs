@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn room_is_bounded() {
-        let hot = Hot::new(4000);
+        let hot = Hot::new(20_000);
         let page = |len: usize| {
             let body = vec![b'x'; len].into();
             Arc::new(Page { bodies: [body, "".into(), "".into(), "".into()], ..Page::default() })
@@ -121,10 +121,10 @@ mod tests {
         let key = |name: &str| -> Arc<str> { name.into() };
         for number in 0..100 {
             hot.put(&key(&number.to_string()), &page(300));
-            assert!(hot.size().1 <= 4000);
+            assert!(hot.size().1 <= 20_000);
         }
         assert!(hot.get("99").is_some() && hot.size().0 == 7);
-        hot.put(&key("large"), &page(2000));
+        hot.put(&key("large"), &page(3000));
         assert!(hot.get("large").is_none());
         hot.purge("9");
         assert!(hot.get("99").is_none());

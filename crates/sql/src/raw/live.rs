@@ -1,5 +1,5 @@
-//! The virtual tables over live keys: rows from the copy that [`crate::live`] keeps; what is written
-//! into those over hashes and strings becomes calls ([`crate::calls`]).
+//! The virtual tables over live keys: rows from the copy that [`crate::live`] keeps; what is
+//! written into those over hashes and strings becomes calls ([`crate::calls`]).
 //!
 //! `CREATE VIRTUAL TABLE users USING redis_hash('user:', name, age)`: the first word is what keys
 //! begin with, the others are fields. What a search says of the key narrows what is copied.

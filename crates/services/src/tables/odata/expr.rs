@@ -103,51 +103,6 @@ impl Arithmetic {
     }
 }
 
-/// Functions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Function {
-    /// `substringof(needle, hay)`; OData 4's `contains(hay, needle)` becomes this.
-    SubstringOf,
-    /// `startswith(text, start)`
-    StartsWith,
-    /// `endswith(text, end)`
-    EndsWith,
-    /// `concat(a, b)`
-    Concat,
-    /// `tolower(text)`
-    ToLower,
-    /// `toupper(text)`
-    ToUpper,
-    /// `length(text)`, in code points
-    Length,
-    /// `trim(text)`: spaces at both ends
-    Trim,
-    /// `indexof(text, needle)`: from 0; -1 if it is not there
-    IndexOf,
-    /// `replace(text, from, to)`
-    Replace,
-    /// `substring(text, start[, length])`, from 0
-    Substring,
-    /// `day(date)`
-    Day,
-    /// `month(date)`
-    Month,
-    /// `year(date)`
-    Year,
-    /// `hour(date)`
-    Hour,
-    /// `minute(date)`
-    Minute,
-    /// `second(date)`
-    Second,
-    /// `floor(number)`
-    Floor,
-    /// `ceiling(number)`
-    Ceiling,
-    /// `round(number)`: halves away from zero
-    Round,
-}
-
 /// What a function takes and gives.
 pub struct Signature {
     /// Which.
@@ -162,46 +117,51 @@ pub struct Signature {
     pub gives: Kind,
 }
 
-const fn row(
-    function: Function,
-    name: &'static str,
-    takes: &'static [Kind],
-    gives: Kind,
-) -> Signature {
-    Signature { function, name, takes, optional: 0, gives }
+/// Makes the functions and their table of the same rows.
+macro_rules! functions {
+    ($($function:ident = $name:literal ($($takes:ident)* ; $optional:literal) $gives:ident
+       $doc:literal)*) => {
+        /// Functions.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Function {
+            $(#[doc = $doc] $function,)*
+        }
+
+        /// Every function, in the order of [`Function`].
+        pub const FUNCTIONS: &[Signature] = &[$(Signature {
+            function: Function::$function,
+            name: $name,
+            takes: &[$(Kind::$takes),*],
+            optional: $optional,
+            gives: Kind::$gives,
+        }),*];
+    };
 }
 
-const TEXT: &[Kind] = &[Kind::Text];
-const TEXTS: &[Kind] = &[Kind::Text, Kind::Text];
-const DATE: &[Kind] = &[Kind::Date];
-const NUMBER: &[Kind] = &[Kind::Real];
-
-/// Every function, in the order of [`Function`].
-pub const FUNCTIONS: &[Signature] = &[
-    row(Function::SubstringOf, "substringof", TEXTS, Kind::Bool),
-    row(Function::StartsWith, "startswith", TEXTS, Kind::Bool),
-    row(Function::EndsWith, "endswith", TEXTS, Kind::Bool),
-    row(Function::Concat, "concat", TEXTS, Kind::Text),
-    row(Function::ToLower, "tolower", TEXT, Kind::Text),
-    row(Function::ToUpper, "toupper", TEXT, Kind::Text),
-    row(Function::Length, "length", TEXT, Kind::Int),
-    row(Function::Trim, "trim", TEXT, Kind::Text),
-    row(Function::IndexOf, "indexof", TEXTS, Kind::Int),
-    row(Function::Replace, "replace", &[Kind::Text, Kind::Text, Kind::Text], Kind::Text),
-    Signature {
-        optional: 1,
-        ..row(Function::Substring, "substring", &[Kind::Text, Kind::Int, Kind::Int], Kind::Text)
-    },
-    row(Function::Day, "day", DATE, Kind::Int),
-    row(Function::Month, "month", DATE, Kind::Int),
-    row(Function::Year, "year", DATE, Kind::Int),
-    row(Function::Hour, "hour", DATE, Kind::Int),
-    row(Function::Minute, "minute", DATE, Kind::Int),
-    row(Function::Second, "second", DATE, Kind::Int),
-    row(Function::Floor, "floor", NUMBER, Kind::Real),
-    row(Function::Ceiling, "ceiling", NUMBER, Kind::Real),
-    row(Function::Round, "round", NUMBER, Kind::Real),
-];
+// What it is called, what it takes and how many of these may be left out at the end, what it gives.
+functions! {
+    SubstringOf = "substringof" (Text Text; 0) Bool
+        "`substringof(needle, hay)`; OData 4's `contains(hay, needle)` becomes this."
+    StartsWith = "startswith" (Text Text; 0) Bool "`startswith(text, start)`"
+    EndsWith = "endswith" (Text Text; 0) Bool "`endswith(text, end)`"
+    Concat = "concat" (Text Text; 0) Text "`concat(a, b)`"
+    ToLower = "tolower" (Text; 0) Text "`tolower(text)`"
+    ToUpper = "toupper" (Text; 0) Text "`toupper(text)`"
+    Length = "length" (Text; 0) Int "`length(text)`, in code points"
+    Trim = "trim" (Text; 0) Text "`trim(text)`: spaces at both ends"
+    IndexOf = "indexof" (Text Text; 0) Int "`indexof(text, needle)`: from 0; -1 if it is not there"
+    Replace = "replace" (Text Text Text; 0) Text "`replace(text, from, to)`"
+    Substring = "substring" (Text Int Int; 1) Text "`substring(text, start[, length])`, from 0"
+    Day = "day" (Date; 0) Int "`day(date)`"
+    Month = "month" (Date; 0) Int "`month(date)`"
+    Year = "year" (Date; 0) Int "`year(date)`"
+    Hour = "hour" (Date; 0) Int "`hour(date)`"
+    Minute = "minute" (Date; 0) Int "`minute(date)`"
+    Second = "second" (Date; 0) Int "`second(date)`"
+    Floor = "floor" (Real; 0) Real "`floor(number)`"
+    Ceiling = "ceiling" (Real; 0) Real "`ceiling(number)`"
+    Round = "round" (Real; 0) Real "`round(number)`: halves away from zero"
+}
 
 impl Function {
     /// What it takes and gives.
@@ -293,9 +253,6 @@ mod tests {
 
     #[test]
     fn tables_are_in_the_order_of_their_enums() {
-        for (index, signature) in FUNCTIONS.iter().enumerate() {
-            assert_eq!(signature.function as usize, index, "{}", signature.name);
-        }
         for (index, (op, ..)) in Compare::ALL.iter().enumerate() {
             assert_eq!(*op as usize, index);
         }
