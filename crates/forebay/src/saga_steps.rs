@@ -1,5 +1,6 @@
 //! Runs sagas' steps on the keyspace and on the configured SQL database, each kind in a thread of
-//! its own, one after the other (statements that wait at the same time share a commit); and the stream of those that ended, and the archive.
+//! its own, one after the other (statements that wait at the same time share a commit); and the
+//! stream of those that ended, and the archive.
 //!
 //! **Invariant:** a step is answered as done only after the log of the keyspace, or the database,
 //! has it as safe as it makes anything: kill -9 undoes no step that is known as done.

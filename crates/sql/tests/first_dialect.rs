@@ -473,6 +473,11 @@ fn every_variant_of_a_command_does_the_same() {
         let reply = client.run(&format!("{name} out DB s 1"));
         assert!(reply.ends_with(" :1"), "{name}: {reply}");
     }
+}
+
+#[test]
+fn every_variant_of_a_later_command_does_the_same() {
+    let mut client = with_table();
     for family in ["REDISQL.V2.", "ZEESQL.", "ZEESQL.V2."] {
         let want = "*4 *1 $6 RESULT *1 $1 a *1 $3 INT *1 :1";
         for verb in ["EXEC", "QUERY"] {

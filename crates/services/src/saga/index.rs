@@ -1,5 +1,5 @@
-//! Which transactions there are by status and kind, by name and by age, for lists and for retention;
-//! and where the log's oldest records of them are.
+//! Which transactions there are by status and kind, by name and by age, for lists and for
+//! retention; and where the log's oldest records of them are.
 //!
 //! Ids ascend with time and carry it (`ID_TIME_SHIFT`), so a range of ages is a range of ids and
 //! every list is newest first without sorting.
