@@ -317,7 +317,7 @@ impl<'a> Keys<'a> {
         if let Some(at) = fields_expire_at {
             self.note_fields_due(hash, at);
         }
-        self.changed(key);
+        self.changed_at(key, hash);
     }
 
     /// Replaces the value of a key that is there.
@@ -346,13 +346,15 @@ impl<'a> Keys<'a> {
     /// Adds to a key that holds a number, in place: `None` if it does not, `Some(None)` if the sum
     /// would run over. A write: see [`Keys::changed`].
     pub fn add_number(&mut self, key: &[u8], more: i64) -> Option<Option<i64>> {
-        let mut entry = self.entry_mut(key)?;
+        let hash = hash(key);
+        let place = self.locate(key, hash)?;
+        let mut entry = self.entry_at(hash, place);
         let ValueRef::Number(old) = entry.value() else { return None };
         let Some(new) = old.checked_add(more) else { return Some(None) };
         let expire_at = entry.expire_at();
         entry.replace(NewValue::Value(Value::Number(new)), expire_at);
         drop(entry);
-        self.changed(key);
+        self.changed_at(key, hash);
         Some(Some(new))
     }
 
@@ -405,7 +407,7 @@ impl<'a> Keys<'a> {
         } else {
             self.discard(entry.into_value().0, freeing);
         }
-        self.changed(key);
+        self.changed_at(key, hash);
         true
     }
 
@@ -588,8 +590,13 @@ impl<'a> Keys<'a> {
     /// Says that a key's value was changed: one more for the log, WATCH breaks, waiters wake.
     #[inline]
     pub fn changed(&mut self, key: &[u8]) {
+        self.changed_at(key, hash(key));
+    }
+
+    #[inline]
+    fn changed_at(&mut self, key: &[u8], hash: u64) {
         self.effects.dirty += 1;
-        self.signal(key);
+        self.signal_at(key, hash);
     }
 
     /// Counts a change of a key that breaks no WATCH and wakes no waiter: what reading a stream
@@ -602,11 +609,16 @@ impl<'a> Keys<'a> {
     /// Breaks WATCH and wakes waiters of a key, without counting a change.
     #[inline]
     pub fn signal(&mut self, key: &[u8]) {
+        self.signal_at(key, hash(key));
+    }
+
+    #[inline]
+    fn signal_at(&mut self, key: &[u8], hash: u64) {
         let db = self.db;
         if self.space.is_observed.load(Ordering::Relaxed) {
             self.note_touched(key);
         }
-        let data = self.held.shard_mut(shard_of(hash(key)));
+        let data = self.held.shard_mut(shard_of(hash));
         if data.watched.is_some() {
             raise(&mut data.watched, db, key);
         }
