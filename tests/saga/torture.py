@@ -31,7 +31,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "harness"))
 import server as harness  # noqa: E402
 
 ACCOUNTS, AMOUNT, CLIENTS = 1000, 1000, 8
-SETTLE_SECONDS_MAX = 60
+# Between two transfers of a client at most: else a fast machine begins more than two participants
+# in Python settle.
+PAUSE_SECONDS_MAX = 0.05
+SETTLE_SECONDS_MAX = 180
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS account (id integer PRIMARY KEY, amount integer, frozen integer);
 CREATE TABLE IF NOT EXISTS ledger (gid text, account integer, amount integer, frozen integer);
@@ -161,6 +164,7 @@ class Client(threading.Thread):
             self.orders[gid] = (mode.__name__, order)
             self.modes[mode.__name__] += 1
             mode(gid, order)
+            time.sleep(self.dice.uniform(0, PAUSE_SECONDS_MAX))
         self.own.close()
 
     def vanishes(self):
