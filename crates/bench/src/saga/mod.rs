@@ -216,15 +216,14 @@ struct Sagas {
 }
 
 impl Sagas {
-    fn ask(&self, load: &Load, branches: Branches) -> Ask {
-        let host = self.participants.address;
+    fn ask(load: &Load, branches: Branches, participants: &str) -> Ask {
         let step = |index: usize| {
             let is_out = index.is_multiple_of(2);
             let path = if is_out { "out" } else { "in" };
             let (action, back) = match branches {
                 Branches::Nothing => (String::new(), String::new()),
                 Branches::Calls => {
-                    (format!("http://{host}/{path}"), format!("http://{host}/{path}-back"))
+                    (format!("{participants}/{path}"), format!("{participants}/{path}-back"))
                 }
                 Branches::Own(own) => own_steps::step(own, is_out),
             };
@@ -380,8 +379,8 @@ impl Experiment for Sagas {
             (Branches::Own(_), None) => Branches::Calls,
             (branches, _) => branches,
         };
-        let traffic = HttpTraffic::new(&[self.ask(load, branches)], &host, 0.0, 1, wanted);
-        self.participants.clear();
+        let ask = Sagas::ask(load, branches, &self.participants.begin());
+        let traffic = HttpTraffic::new(&[ask], &host, 0.0, 1, wanted);
         let before = match (branches, &self.accounts[turn.arm]) {
             (Branches::Own(own), Some(accounts)) => Some((accounts, own, accounts.balance(own)?)),
             _ => None,

@@ -1,7 +1,8 @@
 //! Two accounts behind HTTP: what the branches of measured sagas call.
 //!
 //! **Invariant:** a branch that is called again moves nothing again, so that what left one account
-//! is what came to the other once everything is finished.
+//! is what came to the other once everything is finished. What a server still owes from an earlier
+//! measurement is answered, and counts for nothing in this one.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -27,6 +28,8 @@ pub struct Balance {
 
 #[derive(Default)]
 struct Books {
+    /// The measurement: the first part of the paths that count.
+    run: u64,
     balance: Balance,
     seen: HashSet<u64>,
 }
@@ -64,9 +67,12 @@ impl Participants {
         self.books.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).balance
     }
 
-    /// Forgets all of it, before another measurement.
-    pub fn clear(&self) {
-        *self.books.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Books::default();
+    /// Opens new books for another measurement; where its branches begin, as `http://HOST/RUN`.
+    pub fn begin(&self) -> String {
+        let mut books = self.books.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let run = books.run + 1;
+        *books = Books { run, ..Books::default() };
+        format!("http://{}/{run}", self.address)
     }
 }
 
@@ -100,13 +106,18 @@ fn serve(stream: TcpStream, books: &Mutex<Books>, hasher: &RandomState) -> io::R
 fn note(first: &str, books: &Mutex<Books>, hasher: &RandomState) {
     let path = first.split(' ').nth(1).unwrap_or_default();
     let mut books = books.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let what = path.split('?').next().unwrap_or_default();
+    let Some((run, what)) = what.trim_start_matches('/').split_once('/') else { return };
+    if run.parse() != Ok(books.run) {
+        return;
+    }
     books.balance.calls += 1;
     if !books.seen.insert(hasher.hash_one(path)) {
         return;
     }
-    match path.split('?').next() {
-        Some("/out") => books.balance.left += AMOUNT,
-        Some("/in") => books.balance.came += AMOUNT,
+    match what {
+        "out" => books.balance.left += AMOUNT,
+        "in" => books.balance.came += AMOUNT,
         _ => {}
     }
 }
@@ -116,19 +127,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_counts_once() {
+    fn a_call_counts_once_and_in_its_own_measurement() {
         let participants = Participants::start().unwrap();
         let mut stream = TcpStream::connect(participants.address).unwrap();
-        for path in ["/out?gid=1", "/in?gid=1", "/out?gid=1", "/out?gid=2"] {
+        let mut call = |path: &str| {
             let request = format!("POST {path} HTTP/1.1\r\nContent-Length: 2\r\n\r\n{{}}");
             stream.write_all(request.as_bytes()).unwrap();
             let mut answer = vec![0; ANSWER.len()];
             stream.read_exact(&mut answer).unwrap();
             assert_eq!(answer, ANSWER);
+        };
+        let first = participants.begin();
+        let (_, run) = first.rsplit_once('/').unwrap();
+        for path in ["out?gid=1", "in?gid=1", "out?gid=1", "out?gid=2"] {
+            call(&format!("/{run}/{path}"));
         }
         let wanted = Balance { left: 2 * AMOUNT, came: AMOUNT, calls: 4 };
         assert_eq!(participants.balance(), wanted);
-        participants.clear();
+        assert_ne!(participants.begin(), first);
+        assert_eq!(participants.balance(), Balance::default());
+        // Somebody is late.
+        call(&format!("/{run}/in?gid=2"));
         assert_eq!(participants.balance(), Balance::default());
     }
 }
