@@ -1,31 +1,24 @@
 //! The coordinator over a log in memory and participants that the test plays.
 
+mod common;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 
 use persist::journal::{Journal, MemoryLog};
 
 use services::saga::coordinator::{Coordinator, Error, Report, Settings};
 use services::saga::index::Filter;
 use services::saga::machine::Answer;
-use services::saga::outgoing::{Answered, Caller, Outgoing};
+use services::saga::outgoing::Caller;
 use services::saga::policy::Moment;
 use services::saga::state::Logged;
 use services::saga::transaction::Transaction;
 use services::saga::verbs::Verb;
 use services::saga::words::{Hold, Kind, Status, Verdict};
 
-#[derive(Default)]
-struct Participants(Mutex<Vec<(Outgoing, Answered)>>);
-
-impl Caller for Participants {
-    fn call(&self, outgoing: Outgoing, done: Answered) {
-        self.0.lock().expect("no test panics with it").push((outgoing, done));
-    }
-
-    fn wake_at(&self, _: u64) {}
-}
+use common::Participants;
 
 struct Bench {
     coordinator: Arc<Coordinator>,

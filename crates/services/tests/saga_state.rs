@@ -1,6 +1,8 @@
 //! The coordinator over a store of keys instead of a log: one list of records under each
 //! transaction's id, as a cluster of Redis servers would have it.
 
+mod common;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +13,13 @@ use proptest::prelude::*;
 use services::saga::codec::{self, Reader, SNAPSHOT, TOPIC};
 use services::saga::coordinator::{Coordinator, Settings};
 use services::saga::machine::Answer;
-use services::saga::outgoing::{Answered, Caller, Outgoing};
+use services::saga::outgoing::Caller;
 use services::saga::policy::Moment;
 use services::saga::state::State;
 use services::saga::transaction::Transaction;
 use services::saga::words::{Kind, Status, Verdict};
+
+use common::Participants;
 
 /// The keys; and a disk that can be away.
 #[derive(Default)]
@@ -78,17 +82,6 @@ impl State for Keys {
     fn remove_before(&self, _: Position) {
         unreachable!("nothing can be shortened");
     }
-}
-
-#[derive(Default)]
-struct Participants(Mutex<Vec<(Outgoing, Answered)>>);
-
-impl Caller for Participants {
-    fn call(&self, outgoing: Outgoing, done: Answered) {
-        self.0.lock().expect("no test panics with it").push((outgoing, done));
-    }
-
-    fn wake_at(&self, _: u64) {}
 }
 
 struct Bench {
