@@ -199,7 +199,10 @@ fn set_sql(options: &server::options::Options) {
         number(const { index_of("sql-bytes-max") }),
         number(const { index_of("sql-live-bytes-max") }),
     );
-    settings.set_database_bytes_max(number(const { index_of("sql-database-bytes-max") }));
+    settings.set_memory(
+        number(const { index_of("sql-database-bytes-max") }),
+        number(const { index_of("sql-memory-max") }),
+    );
 }
 
 fn script_counts(registry: &commands::registry::Registry) -> server::scripting::Counts {

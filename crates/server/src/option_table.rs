@@ -185,6 +185,8 @@ table! {
     "sql-bytes-max": Bytes(1024, BIG), "512mb", Always, "Bytes that a SQL command may answer.";
     "sql-database-bytes-max": Bytes(0, BIG), "0", Always,
         "Bytes that each SQL database may have, 0 = any: SQLITE_FULL beyond.";
+    "sql-memory-max": Bytes(0, BIG), "1gb", Always,
+        "Bytes that SQLite may take for a SQL command, 0 = any.";
     "sql-live-bytes-max": Bytes(1024, BIG), "256mb", Always,
         "Bytes of live keys that a SQL statement may read.";
     "sql-attach-dir": Text, "", Always,

@@ -21,8 +21,9 @@ use rusqlite::OpenFlags;
 use crate::budget::Budget;
 use crate::error::SqlError;
 use crate::lexer::{self, Verb};
-use crate::raw::clock;
+use crate::limits::Limits;
 use crate::raw::statement::{Handle, Shared, Statement};
+use crate::raw::{clock, memory};
 use crate::{calls, frozen, guard};
 
 /// Texts whose statements are kept.
@@ -87,8 +88,14 @@ pub struct Connection {
     pub(crate) on_file: bool,
     /// The size that the database may have, in bytes; 0 for any.
     pub(crate) bytes_max: u64,
+    /// What its commands may take, as the database keeps it.
+    pub(crate) limits: Limits,
     /// What the database says of its indexes may have changed.
     pub(crate) indexes_changed: bool,
+    /// It has, or had, a trigger with RAISE(FAIL): what fails may leave rows behind.
+    pub(crate) fails_stay: bool,
+    /// What it says of its limits may have changed.
+    pub(crate) limits_changed: bool,
     begin: Statement,
     commit: Statement,
     rollback: Statement,
@@ -170,7 +177,10 @@ impl Connection {
             has_short_values: false,
             on_file: path.is_some(),
             bytes_max: 0,
+            limits: Limits::default(),
             indexes_changed: false,
+            fails_stay: false,
+            limits_changed: false,
             begin: own("BEGIN IMMEDIATE")?,
             commit: own("COMMIT")?,
             rollback: own("ROLLBACK")?,
@@ -219,6 +229,7 @@ impl Connection {
 
     /// Takes back what the command did.
     pub(crate) fn undo_command(&mut self) {
+        memory::lift();
         self.budget.allow(i64::MAX, None);
         if !self.handle.is_autocommit() && own(&mut self.back).is_ok() {
             let _ = own(&mut self.release);
@@ -259,6 +270,11 @@ impl Connection {
         }
         let parameters = parameters(&parts);
         self.cached.insert(text.into(), Script { parts, parameters, used: self.uses });
+    }
+
+    /// Remembers a trigger by its text, if its failures can leave rows behind.
+    pub(crate) fn note_trigger(&mut self, text: &[u8]) {
+        self.fails_stay |= lexer::has_word(text, b"fail");
     }
 
     /// Forgets all kept statements: the database will be another one.

@@ -193,7 +193,7 @@ fn apply_command(
     let plan = (row.ok_or(Error::SYNTAX)?.parse)(owned.args())?;
     let now_ms = if now_ms == 0 { cx.keys.now_ms() } else { now_ms };
     frozen::begin(now_ms, (seed != 0).then_some(seed));
-    let place = Place::Thread(u64::MAX / 4);
+    let place = Place::REPLAY;
     // What it called is in the log by itself.
     let run = || perform(lease, &plan, None, &mut Writer::new(false), place);
     let (done, _) = calls::with(calls::Mode::Ignored, run);

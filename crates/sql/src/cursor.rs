@@ -17,11 +17,13 @@ use resp::{Args, OwnedArgs, Writer, number};
 use crate::connection::{Connection, script_of};
 use crate::database::{Database, lock};
 use crate::error::{Failure, SqlError};
+use crate::limits::{Limits, narrower};
 use crate::plan::{Action, Dialect};
 use crate::queue::{Client, now_ms};
+use crate::raw::memory;
 use crate::raw::statement::Statement;
 use crate::reply::{native_columns, row_cells};
-use crate::run::{Request, Source};
+use crate::run::{Place, Request, Source};
 use crate::serve::{error_of, find, make_wait};
 use crate::settings::settings;
 use crate::transaction::{Ticket, background, is_open_on, kept, reply, tidy};
@@ -240,7 +242,9 @@ fn walk(
     let plan = parsed.map_err(|error| Failure::refused(error.message()))?;
     let Action::Run { request, .. } = plan.action else { return Ok(()) };
     let mut connection = snapshot::take(&start.database, &*start.background)?;
-    let mut statement = statement_of(&connection, &request)?;
+    let limits = connection.limits_of(request.limits, Place::Thread(0));
+    memory::allow(limits.memory);
+    let mut statement = statement_of(&mut connection, &request, &limits)?;
     let cells = request.values.cells(&statement)?;
     if let Some(client) = client.take() {
         let mut out = Writer::new(client.resp3);
@@ -252,7 +256,7 @@ fn walk(
     }
     let Some(first) = start.next() else { return Ok(()) };
     *writing = Some(Writing::new(first));
-    begin_portion(&mut connection);
+    begin_portion(&mut connection, &limits);
     live::forget();
     let readers = &start.database.readers;
     let budget = Arc::clone(&connection.budget);
@@ -266,7 +270,7 @@ fn walk(
             }
             let Some(next) = start.next() else { return Ok(false) };
             *writing = Some(Writing::new(next));
-            begin_portion(&mut connection);
+            begin_portion(&mut connection, &limits);
             watched = Some(readers.watch(&budget));
         }
         if let Some(writing) = writing.as_mut() {
@@ -282,18 +286,25 @@ fn walk(
     result.map_err(|error| connection.judge_reader(error.into()))
 }
 
-fn begin_portion(connection: &mut Connection) {
+fn begin_portion(connection: &mut Connection, limits: &Limits) {
     frozen::begin(now_ms(), None);
-    connection.budget.allow(i64::MAX, Some(settings().timeout_ms()));
+    let time_ms = narrower(settings().timeout_ms(), limits.timeout_ms);
+    connection.budget.allow(i64::MAX, Some(time_ms));
 }
 
 /// The one statement of a cursor.
-fn statement_of(connection: &Connection, request: &Request<'_>) -> Result<Statement, Failure> {
+fn statement_of(
+    connection: &mut Connection,
+    request: &Request<'_>,
+    limits: &Limits,
+) -> Result<Statement, Failure> {
     let Source::Text(text) = request.source else {
         return Err(Failure::refused("ERR a cursor is over a text"));
     };
-    frozen::begin(now_ms(), None);
-    connection.budget.allow(i64::MAX, Some(settings().timeout_ms()));
+    if request.limits.rows > 0 || request.limits.bytes > 0 {
+        return Err(Failure::refused("ERR a cursor has no ROWS or BYTES: SQL.FETCH says how many"));
+    }
+    begin_portion(connection, limits);
     let mut parts = script_of(&connection.handle, text, true)?.parts;
     match parts.pop() {
         Some(part) if parts.is_empty() && part.statement.is_read_only() => Ok(part.statement),

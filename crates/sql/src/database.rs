@@ -281,6 +281,7 @@ impl Lease {
         if std::mem::take(&mut connection.indexes_changed) {
             self.database.indexes.reload(&connection);
         }
+        connection.reload_limits();
         self.database.bytes.store(connection.bytes(), Ordering::Relaxed);
         lock(&self.database.slot).connection = Some(connection);
         self.database.free.notify_all();

@@ -12,6 +12,7 @@ use crate::connection::Connection;
 use crate::error::{Failure, SqlError};
 use crate::guard::as_owner;
 use crate::image;
+use crate::metadata;
 use crate::settings::settings;
 
 fn file(path: &[u8]) -> Result<std::path::PathBuf, Failure> {
@@ -59,6 +60,9 @@ fn is_name(name: &[u8]) -> bool {
         && name.iter().all(is_word)
 }
 
+/// What a database calls what is attached to it.
+const KIND: &str = "attach";
+
 /// Attaches a file under a name.
 ///
 /// # Errors
@@ -70,11 +74,8 @@ pub fn attach(connection: &mut Connection, name: &[u8], path: &[u8]) -> Result<(
     }
     let file = file(path)?;
     attach_file(connection, name, &file)?;
-    let raw = connection.handle.connection();
-    let words = [String::from_utf8_lossy(name), String::from_utf8_lossy(path)];
-    raw.execute("INSERT INTO RediSQLMetadata VALUES ('attach', ?1, ?2)", words)
-        .map_err(SqlError::from)?;
-    Ok(())
+    let (name, path) = (String::from_utf8_lossy(name), String::from_utf8_lossy(path));
+    Ok(metadata::add(connection, KIND, &name, &path)?)
 }
 
 fn attach_file(connection: &mut Connection, name: &[u8], file: &Path) -> Result<(), Failure> {
@@ -115,8 +116,7 @@ fn uri(file: &Path) -> String {
 pub fn detach(connection: &mut Connection, name: &[u8]) -> Result<(), Failure> {
     let text = String::from_utf8_lossy(name);
     let raw = connection.handle.share();
-    let known = "DELETE FROM RediSQLMetadata WHERE data_type = 'attach' AND key = ?1";
-    let count = raw.connection().execute(known, [&text]).map_err(SqlError::from)?;
+    let count = metadata::remove(connection, KIND, &text)?;
     if count == 0 || !is_name(name) {
         return Err(Failure::Refused(format!("ERR nothing is attached as {text}")));
     }
@@ -130,13 +130,14 @@ pub fn detach(connection: &mut Connection, name: &[u8]) -> Result<(), Failure> {
 /// # Errors
 /// SQLite's.
 pub fn attach_again(connection: &mut Connection) -> Result<(), SqlError> {
-    let raw = connection.handle.share();
-    let text = "SELECT key, value FROM RediSQLMetadata WHERE data_type = 'attach' \
-         AND key NOT IN (SELECT name FROM pragma_database_list)";
-    let mut query = raw.connection().prepare(text)?;
-    let rows = query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
-    let rows: Vec<(String, String)> = rows?.collect::<Result<_, _>>()?;
-    for (name, path) in rows {
+    let mut query =
+        connection.handle.connection().prepare("SELECT name FROM pragma_database_list")?;
+    let attached = query.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    drop(query);
+    for (name, path) in metadata::rows(connection, KIND)? {
+        if attached.contains(&name) {
+            continue;
+        }
         let found = if is_name(name.as_bytes()) { file(path.as_bytes()) } else { continue };
         let attached = found.and_then(|file| attach_file(connection, name.as_bytes(), &file));
         if let Err(failure) = attached {

@@ -6,6 +6,7 @@ use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 
 use crate::error::SqlError;
+use crate::metadata;
 
 /// Pragmas that may be read and set.
 const PRAGMAS: &[&str] = &[
@@ -90,6 +91,7 @@ fn may_pragma(name: &str, value: Option<&str>) -> bool {
 thread_local! {
     static SAW_FILES: Cell<bool> = const { Cell::new(false) };
     static SAW_CALLS: Cell<bool> = const { Cell::new(false) };
+    static MADE_TRIGGER: Cell<bool> = const { Cell::new(false) };
     /// The tables that what is prepared writes.
     static WRITTEN: RefCell<Vec<Box<str>>> = const { RefCell::new(Vec::new()) };
     static IS_OWNER: Cell<bool> = const { Cell::new(false) };
@@ -115,6 +117,11 @@ pub fn saw_calls() -> bool {
     SAW_CALLS.get()
 }
 
+/// Whether a trigger was made, or prepared to be, since the last call.
+pub fn take_made_trigger() -> bool {
+    MADE_TRIGGER.take()
+}
+
 /// Whether what was prepared since writes, and only such tables.
 pub fn writes_only(is_one: impl Fn(&str) -> bool) -> bool {
     WRITTEN.with_borrow(|written| !written.is_empty() && written.iter().all(|table| is_one(table)))
@@ -132,9 +139,16 @@ fn judge(context: AuthContext<'_>) -> Authorization {
     if context.database_name.is_some_and(|name| !["main", "temp"].contains(&name)) {
         SAW_FILES.set(true);
     }
+    if writes_metadata(&context) {
+        return Authorization::Deny;
+    }
     match context.action {
         // VACUUM attaches a nameless file of its own.
         AuthAction::Attach { filename } if !filename.is_empty() => Authorization::Deny,
+        AuthAction::CreateTrigger { .. } | AuthAction::CreateTempTrigger { .. } => {
+            MADE_TRIGGER.set(true);
+            Authorization::Allow
+        }
         AuthAction::Pragma { pragma_name, pragma_value }
             if !may_pragma(pragma_name, pragma_value) =>
         {
@@ -161,6 +175,22 @@ fn judge(context: AuthContext<'_>) -> Authorization {
         }
         _ => Authorization::Allow,
     }
+}
+
+/// Whether SQL is about to write what only the server writes. VACUUM writes that of another file.
+fn writes_metadata(context: &AuthContext<'_>) -> bool {
+    let (AuthAction::Insert { table_name }
+    | AuthAction::Delete { table_name }
+    | AuthAction::Update { table_name, .. }
+    | AuthAction::DropTable { table_name }
+    | AuthAction::AlterTable { table_name, .. }
+    | AuthAction::CreateTrigger { table_name, .. }
+    | AuthAction::CreateTempTrigger { table_name, .. }) = context.action
+    else {
+        return false;
+    };
+    table_name.eq_ignore_ascii_case(metadata::TABLE)
+        && context.database_name.is_none_or(|name| ["main", "temp"].contains(&name))
 }
 
 fn is_forbidden(function: &str) -> bool {

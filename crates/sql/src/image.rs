@@ -1,12 +1,10 @@
-//! A database as bytes, and what a database knows of itself.
+//! A database as bytes, and what it has to recall when it is opened.
 //!
 //! ```text
 //! image: | "FBSQL1" | sequence u64 | length of path u32 | path | SQLite's file, as it is |
 //! ```
 //!
 //! A database on file is its path alone: the file has the data, and is never older than the image.
-//! The table `RediSQLMetadata(data_type, key, value)` is RediSQL's: named statements, the path, and
-//! the number of the last record of the log that is in here.
 
 use std::io::Read;
 use std::path::Path;
@@ -16,6 +14,8 @@ use std::sync::atomic::Ordering;
 use crate::connection::{Connection, Named, script_of};
 use crate::database::Database;
 use crate::error::SqlError;
+use crate::limits::Limits;
+use crate::metadata;
 use crate::settings::settings;
 
 const MAGIC: &[u8; 6] = b"FBSQL1";
@@ -25,43 +25,39 @@ const MAGIC: &[u8; 6] = b"FBSQL1";
 /// # Errors
 /// SQLite's.
 pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), SqlError> {
-    let handle = connection.handle.share();
-    let raw = handle.connection();
-    raw.execute_batch(
-        "CREATE TABLE IF NOT EXISTS RediSQLMetadata(data_type TEXT, key TEXT, value TEXT)",
-    )?;
-    if let Some(path) = path {
-        let known: i64 = raw.query_row(
-            "SELECT count(*) FROM RediSQLMetadata WHERE data_type = 'path'",
-            [],
-            |row| row.get(0),
-        )?;
-        if known == 0 {
-            raw.execute(
-                "INSERT INTO RediSQLMetadata VALUES ('path', 'path', ?1)",
-                [path.to_string_lossy()],
-            )?;
-        }
+    metadata::create(connection)?;
+    if let Some(path) = path
+        && metadata::rows(connection, "path")?.is_empty()
+    {
+        metadata::add(connection, "path", "path", &path.to_string_lossy())?;
     }
     connection.indexes_changed = true;
-    read_statements(connection)?;
+    recall(connection)?;
     crate::files::attach_again(connection)
 }
 
-/// Reads the named statements; those that are known already stay as they are.
+/// Reads what a database knows of itself: its limits and named statements.
 ///
 /// # Errors
 /// SQLite's.
-pub(crate) fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
+pub(crate) fn recall(connection: &mut Connection) -> Result<(), SqlError> {
+    connection.limits = Limits::read(connection)?;
     let handle = connection.handle.share();
-    let mut query = handle
-        .connection()
-        .prepare_cached("SELECT key, value FROM RediSQLMetadata WHERE data_type = 'statement'")?;
-    let rows =
-        query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    let text = "SELECT sql FROM sqlite_schema WHERE type = 'trigger'";
+    let mut query = handle.connection().prepare_cached(text)?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        connection.note_trigger(row.get_ref(0)?.as_bytes().unwrap_or_default());
+    }
+    read_statements(connection)
+}
+
+/// Reads the named statements; those that are known already stay as they are.
+fn read_statements(connection: &mut Connection) -> Result<(), SqlError> {
+    let handle = connection.handle.share();
+    let rows = metadata::rows(connection, "statement")?;
     let mut known = std::mem::take(&mut connection.named);
-    for row in rows {
-        let (name, text) = row?;
+    for (name, text) in rows {
         let (name, text) = (Box::from(name.into_bytes()), text.into_bytes());
         let named = match known.remove(&name).filter(|named| *named.text == *text) {
             Some(named) => named,
@@ -85,16 +81,12 @@ pub fn store_statement(
     name: &[u8],
     text: Option<&[u8]>,
 ) -> Result<(), SqlError> {
-    let raw = connection.handle.connection();
     let name = String::from_utf8_lossy(name);
-    raw.execute("DELETE FROM RediSQLMetadata WHERE data_type = 'statement' AND key = ?1", [&name])?;
-    if let Some(text) = text {
-        raw.execute(
-            "INSERT INTO RediSQLMetadata VALUES ('statement', ?1, ?2)",
-            [&name, &String::from_utf8_lossy(text)],
-        )?;
+    metadata::remove(connection, "statement", &name)?;
+    match text {
+        Some(text) => metadata::add(connection, "statement", &name, &String::from_utf8_lossy(text)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The number of the last record that is in the database.
@@ -117,13 +109,12 @@ pub fn sequence(connection: &Connection) -> Result<u64, SqlError> {
 /// # Errors
 /// SQLite's.
 pub fn store_sequence(connection: &Connection, sequence: u64) -> Result<(), SqlError> {
-    let raw = connection.handle.connection();
     let number = sequence.to_string();
     let set = "UPDATE RediSQLMetadata SET value = ?1 WHERE data_type = 'sequence'";
-    if raw.prepare_cached(set)?.execute([&number])? == 0 {
-        raw.execute("INSERT INTO RediSQLMetadata VALUES ('sequence', 'last', ?1)", [&number])?;
+    match metadata::change(connection, set, [&number])? {
+        0 => metadata::add(connection, "sequence", "last", &number),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// A database as bytes.
@@ -232,7 +223,6 @@ pub fn restore_from(
     connection.handle.copy_from(source)?;
     prepare(connection, None)?;
     connection.indexes_changed = true;
-    let forget = "DELETE FROM RediSQLMetadata WHERE data_type NOT IN ('statement')";
-    connection.handle.connection().execute(forget, [])?;
-    Ok(())
+    let forget = "DELETE FROM RediSQLMetadata WHERE data_type NOT IN ('statement', 'limit')";
+    metadata::change(connection, forget, []).map(drop)
 }

@@ -31,6 +31,7 @@ use resp::Args;
 use crate::connection::Connection;
 use crate::database::{Database, Record, lock};
 use crate::error::SqlError;
+use crate::metadata;
 use crate::plan::utf8;
 
 /// Rows that may wait before somebody is sent to write them.
@@ -382,15 +383,13 @@ fn apply_table<'a>(
     Some(failures)
 }
 
-// What the database says of its indexes: rows `index` of its metadata, the definition as lines.
+// What the database says of its indexes, the definition as lines.
+
+const KIND: &str = "index";
 
 fn definitions(connection: &Connection) -> Result<Vec<Definition>, SqlError> {
-    let raw = connection.handle.connection();
-    let text = "SELECT value FROM RediSQLMetadata WHERE data_type = 'index' ORDER BY rowid";
-    let mut query = raw.prepare(text)?;
-    let rows = query.query_map([], |row| row.get::<_, String>(0))?;
-    let rows: Vec<String> = rows.collect::<Result<_, _>>()?;
-    Ok(rows.iter().filter_map(|text| parse(text)).collect())
+    let rows = metadata::rows(connection, KIND)?;
+    Ok(rows.iter().filter_map(|(_, text)| parse(text)).collect())
 }
 
 /// A definition as the database keeps it.
@@ -427,9 +426,7 @@ pub fn define(connection: &Connection, definition: &Definition) -> Result<(), Sq
     let table = quoted(&definition.table);
     let text = format!("CREATE TABLE IF NOT EXISTS {table}(\"key\" TEXT PRIMARY KEY{columns})");
     raw.execute(&text, [])?;
-    let (name, value) = (name_of(definition), render(definition));
-    raw.execute("INSERT INTO RediSQLMetadata VALUES ('index', ?1, ?2)", [name, value])?;
-    Ok(())
+    metadata::add(connection, KIND, &name_of(definition), &render(definition))
 }
 
 fn name_of(definition: &Definition) -> String {
@@ -441,9 +438,7 @@ fn name_of(definition: &Definition) -> String {
 /// # Errors
 /// SQLite's.
 pub fn forget(connection: &Connection, definition: &Definition) -> Result<usize, SqlError> {
-    let raw = connection.handle.connection();
-    let text = "DELETE FROM RediSQLMetadata WHERE data_type = 'index' AND key = ?1";
-    Ok(raw.execute(text, [name_of(definition)])?)
+    metadata::remove(connection, KIND, &name_of(definition))
 }
 
 /// What INDEX is told.

@@ -10,6 +10,8 @@
 //!  transaction, cursor: what stays between   snapshot to be read beside the writer
 //!  readers    long reads beside the writer
 //!  run        SQL on a connection           image    a database as bytes
+//!  limits     what a command may take       budget   how long it may run
+//!  metadata   what a database knows of itself
 //!  connection statements kept, guard        raw      SQLite itself
 //! ```
 
@@ -27,8 +29,10 @@ pub mod image;
 pub mod index;
 pub mod indexing;
 pub mod lexer;
+pub mod limits;
 pub mod literals;
 pub mod live;
+pub mod metadata;
 pub mod native;
 pub mod perform;
 pub mod plan;

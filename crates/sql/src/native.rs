@@ -1,12 +1,14 @@
 //! Forebay's own commands: typed values, names, rows in bulk, replies that say all there is.
 //!
 //! ```text
-//! SQL.EXEC db sql [READONLY] [VALUES value ...] values by their looks
+//! SQL.EXEC db sql [READONLY] [limits] [VALUES value ...] values by their looks
 //!                            [TYPED itrbn value ...] i integer, r real, t text, b bytes, n NULL,
 //!                                                    which takes no word
 //!                            [NAMED name value ...] for :name, @name, $name
-//! SQL.BATCH db sql width value ...       one run for each `width` words, all or nothing
-//! SQL.BATCH db sql TYPED itrb value ...  the same, each row of these types
+//! SQL.BATCH db sql [limits] width value ...       one run for each `width` words, all or nothing
+//! SQL.BATCH db sql [limits] TYPED itrb value ...  the same, each row of these types
+//!
+//! limits: [TIMEOUT ms] [ROWS n] [BYTES n] [MEMORY n]
 //! ```
 
 use commands::context::Context;
@@ -14,6 +16,7 @@ use commands::error::Error;
 use commands::words::is;
 use resp::{Args, number};
 
+use crate::limits::Limits;
 use crate::plan::{Action, Dialect, Plan, Row, utf8};
 use crate::reply::Shape;
 use crate::run::{Request, Source, Values};
@@ -53,13 +56,18 @@ fn check_words(letters: &[u8], words: Args<'_>) -> Result<(), Error> {
 }
 
 fn run<'a>(args: Args<'a>, reads: bool, source: Source<'a>) -> Result<Plan<'a>, Error> {
-    let mut request = Request { source, values: Values::None, reads };
+    let mut request = Request::new(source, Values::None, reads);
     let mut index = 3;
     while index < args.len() {
         let word = args.word(index);
         index += 1;
         if is(word, "READONLY") {
             request.reads = true;
+            continue;
+        }
+        let limits = request.limits.take(args.from(index - 1))?;
+        if limits > 0 {
+            index += limits - 1;
             continue;
         }
         let rest = args.from(index);
@@ -104,14 +112,16 @@ fn batch(args: Args<'_>) -> Result<Plan<'_>, Error> {
     const BAD_WIDTH: Error =
         Error::text("ERR the values are not a whole number of rows of the width given");
     let source = Source::Text(utf8(args.word(2))?);
-    let (letters, words): (&[u8], _) = if is(args.word(3), "TYPED") {
-        (args.get(4).ok_or(Error::SYNTAX)?, args.from(5))
+    let mut limits = Limits::default();
+    let at = 3 + limits.take(args.from(3))?;
+    let shape = args.get(at).ok_or(Error::SYNTAX)?;
+    let (letters, words): (&[u8], _) = if is(shape, "TYPED") {
+        (args.get(at + 1).ok_or(Error::SYNTAX)?, args.from(at + 2))
     } else {
-        (b"", args.from(4))
+        (b"", args.from(at + 1))
     };
     let width = if letters.is_empty() {
-        number::integer(args.word(3)).filter(|width| *width > 0).ok_or(Error::NOT_AN_INTEGER)?
-            as usize
+        number::integer(shape).filter(|width| *width > 0).ok_or(Error::NOT_AN_INTEGER)? as usize
     } else {
         let width = types(letters)?;
         check_words(letters, words)?;
@@ -120,7 +130,8 @@ fn batch(args: Args<'_>) -> Result<Plan<'_>, Error> {
     if width == 0 || words.len() == 0 || !words.len().is_multiple_of(width) {
         return Err(BAD_WIDTH);
     }
-    let request = Request { source, values: Values::Rows { letters, width, words }, reads: false };
+    let mut request = Request::new(source, Values::Rows { letters, width, words }, false);
+    request.limits = limits;
     let action = Action::Run { request, shape: Shape::Native, into: None };
     Ok(plan(args.word(1), action))
 }
@@ -131,6 +142,11 @@ fn explain(args: Args<'_>) -> Result<Plan<'_>, Error> {
 
 fn stats(args: Args<'_>) -> Result<Plan<'_>, Error> {
     Ok(plan(args.word(1), Action::Stats))
+}
+
+fn limits(args: Args<'_>) -> Result<Plan<'_>, Error> {
+    Limits::default().take_all(args.from(2))?;
+    Ok(plan(args.word(1), Action::Limit { words: args.from(2) }))
 }
 
 fn save(args: Args<'_>) -> Result<Plan<'_>, Error> {
@@ -173,6 +189,8 @@ pub static BATCH: Row = Row { parse: batch };
 pub static EXPLAIN: Row = Row { parse: explain };
 /// How STATS is read.
 pub static STATS: Row = Row { parse: stats };
+/// How LIMITS is read.
+pub static LIMITS: Row = Row { parse: limits };
 /// How SAVE is read.
 pub static SAVE: Row = Row { parse: save };
 /// How LOAD is read.

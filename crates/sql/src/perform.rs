@@ -1,10 +1,11 @@
 //! Doing what a plan says, on a connection: the one place where all dialects meet.
 
-use resp::Writer;
+use resp::{Args, Writer};
 
 use crate::connection::{Connection, Named, script_of};
 use crate::error::Failure;
 use crate::files;
+use crate::guard;
 use crate::image;
 use crate::plan::{Action, Dialect, Plan, Rule};
 use crate::reply::{Answer, Fields, Shape};
@@ -57,7 +58,8 @@ pub fn perform(
     match plan.action {
         Action::Run { request, shape, into } => {
             let shape = if into.is_some() { Shape::Kept } else { shape };
-            let mut answer = Answer::new(out, shape, settings().bounds());
+            let bounds = connection.limits_of(request.limits, place).bounds();
+            let mut answer = Answer::new(out, shape, bounds);
             let done = connection.execute(&request, &mut answer, place)?;
             let rows = answer.finish(done.counts);
             Ok(Outcome { wrote: done.wrote, rows, image: None })
@@ -69,10 +71,7 @@ pub fn perform(
             Ok(Outcome { wrote: true, ..Outcome::default() })
         }
         Action::Forget { name } => {
-            if connection.named.remove(name).is_none() {
-                return Err(Failure::refused(NOT_TO_DELETE));
-            }
-            image::store_statement(connection, name, None)?;
+            forget(connection, name)?;
             well(out, plan.dialect);
             Ok(Outcome { wrote: true, ..Outcome::default() })
         }
@@ -82,6 +81,8 @@ pub fn perform(
             stats(connection, out);
             Ok(Outcome::default())
         }
+        Action::Limit { .. } if on_file_here => Err(Failure::TooLong),
+        Action::Limit { words } => limit(connection, words, out),
         Action::Save { path } => {
             save(connection, path, place)?;
             out.ok();
@@ -127,8 +128,9 @@ fn explain(
     place: Place,
 ) -> Result<Outcome, Failure> {
     let text = [b"EXPLAIN QUERY PLAN ", text].concat();
-    let request = Request { source: Source::Text(&text), values: Values::None, reads: true };
-    let mut answer = Answer::new(out, Shape::Native, settings().bounds());
+    let request = Request::new(Source::Text(&text), Values::None, true);
+    let bounds = connection.limits_of(request.limits, place).bounds();
+    let mut answer = Answer::new(out, Shape::Native, bounds);
     let done = connection.execute(&request, &mut answer, place)?;
     answer.finish(done.counts);
     Ok(Outcome::default())
@@ -156,6 +158,24 @@ fn stats(connection: &Connection, out: &mut Writer) {
             out.int(part.statement.steps());
         }
     }
+}
+
+/// Sets the limits that are given, and tells all.
+fn limit(
+    connection: &mut Connection,
+    words: Args<'_>,
+    out: &mut Writer,
+) -> Result<Outcome, Failure> {
+    let mut limits = connection.limits;
+    limits.take_all(words).map_err(|error| Failure::refused(error.message()))?;
+    let wrote = limits != connection.limits;
+    if wrote {
+        limits.store(connection)?;
+        // Looked at again when all is done: a transaction may take it back.
+        (connection.limits, connection.limits_changed) = (limits, true);
+    }
+    limits.tell(out);
+    Ok(Outcome { wrote, ..Outcome::default() })
 }
 
 /// Writes a copy of the database into a file, whole or not at all.
@@ -188,9 +208,19 @@ fn store(
         let code = if dialect == Dialect::V2 { "No query provided" } else { "not an error" };
         return Err(Failure::refused(code));
     }
+    if guard::take_made_trigger() {
+        connection.note_trigger(text);
+    }
     image::store_statement(connection, name, Some(text))?;
     connection.named.insert(name.into(), Named { text: text.into(), script });
     Ok(())
+}
+
+fn forget(connection: &mut Connection, name: &[u8]) -> Result<(), Failure> {
+    if connection.named.remove(name).is_none() {
+        return Err(Failure::refused(NOT_TO_DELETE));
+    }
+    Ok(image::store_statement(connection, name, None)?)
 }
 
 /// Named statements as rows: name, text, number of parameters, whether it only reads.

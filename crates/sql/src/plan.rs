@@ -90,6 +90,11 @@ pub enum Action<'a> {
         /// Its name.
         name: &'a [u8],
     },
+    /// Tell the database's limits, or keep those given.
+    Limit {
+        /// The new ones, by their words.
+        words: Args<'a>,
+    },
     /// Become a copy of another database.
     Copy {
         /// Its key.

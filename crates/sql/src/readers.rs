@@ -212,7 +212,7 @@ impl Reader {
         let Some(connection) = &mut self.connection else { return Err(Failure::Busy) };
         if database.is_on_file() {
             snapshot::catch_up(database)?;
-            image::read_statements(connection)?;
+            image::recall(connection)?;
         }
         let _watched = database.readers.watch(&connection.budget);
         let place = Place::Thread(settings().timeout_ms());
@@ -266,7 +266,7 @@ impl Reader {
         };
         connection.forget();
         connection.handle.show(&taken.picture)?;
-        image::read_statements(&mut connection)?;
+        image::recall(&mut connection)?;
         (self.connection, self.version) = (Some(connection), Some(taken.version));
         Ok(())
     }

@@ -16,11 +16,12 @@ use crate::budget::Stopped;
 use crate::connection::{Connection, Part, own, prepare, script_of};
 use crate::error::{Failure, SqlError};
 use crate::lexer::{self, Verb};
+use crate::limits::{Limits, narrower};
 use crate::live::{self, Sight};
+use crate::raw::memory;
 use crate::raw::statement::{Cell, Shared, Statement};
 use crate::reply::{Answer, Counts};
-use crate::settings::settings;
-use crate::{calls, literals};
+use crate::{calls, guard, literals};
 
 /// Where SQL runs, and so how long it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,11 @@ pub enum Place {
     Thread(u64),
     /// Inside a transaction with keys, for so many milliseconds.
     Unit(u64),
+}
+
+impl Place {
+    /// What the log says is done again: no limit may stop it.
+    pub const REPLAY: Place = Place::Thread(u64::MAX / 4);
 }
 
 /// Looks that are allowed on a connection's thread: each 500 steps, 10 to 20 microseconds.
@@ -53,6 +59,15 @@ pub enum Source<'a> {
     Text(&'a [u8]),
     /// A named statement.
     Named(&'a [u8]),
+}
+
+impl<'a> Source<'a> {
+    /// The text, or the name.
+    fn text(&self) -> &'a [u8] {
+        match self {
+            Source::Text(text) | Source::Named(text) => text,
+        }
+    }
 }
 
 /// The values for the parameters.
@@ -218,6 +233,15 @@ pub struct Request<'a> {
     pub values: Values<'a>,
     /// It may not change anything.
     pub reads: bool,
+    /// What it may take.
+    pub limits: Limits,
+}
+
+impl<'a> Request<'a> {
+    /// A request without limits of its own.
+    pub fn new(source: Source<'a>, values: Values<'a>, reads: bool) -> Request<'a> {
+        Request { source, values, reads, limits: Limits::default() }
+    }
 }
 
 /// What was done.
@@ -239,6 +263,8 @@ const FILES: &str =
     "attached files are only read, and not by a statement that writes: see SQL.LOAD";
 const TIMED_OUT: &str = "It was impossible to return the whole result before the timeout expired.";
 const CANCELLED: &str = "ERR the statement was cancelled";
+const TOO_MUCH_MEMORY: &str = "ERR the statement takes more memory than sql-memory-max, its \
+     database's limit or its own allow";
 
 /// One run's state.
 struct Runner<'c, 'a, 'w> {
@@ -332,6 +358,10 @@ impl<'c, 'a, 'w> Runner<'c, 'a, 'w> {
             _ => Vec::new(),
         };
         self.see(part)?;
+        if part.verb == Verb::Vacuum {
+            // It takes as much as the database, which is bounded by itself.
+            memory::lift();
+        }
         let rows_before = self.handle.total_changes();
         let answer = &mut *self.answer;
         let mut row = |row: &Statement| if is_last { answer.row(row) } else { Ok(true) };
@@ -487,21 +517,17 @@ impl Connection {
         answer: &mut Answer<'_>,
         place: Place,
     ) -> Result<Done, Failure> {
-        let (ticks, time_ms) = match place {
-            // Rows in bulk cost the client as much as they cost here.
-            Place::Here => (TICKS_HERE + request.values.runs() as i64 / 8, None),
-            Place::Group => (TICKS_GROUP, None),
-            Place::Thread(ms) | Place::Unit(ms) => (i64::MAX, Some(ms)),
-        };
-        self.budget.allow(ticks, time_ms);
-        if matches!(place, Place::Group | Place::Thread(_)) {
-            self.budget.allow_yield();
-        }
-        self.limit_values(place == Place::Here);
-        self.limit_size();
+        let limits = self.limits_of(request.limits, place);
+        self.allow(request, place, limits);
         let calls_before = calls::begin(request.reads);
         let changes = self.handle.total_changes();
-        match self.source(request, answer, place) {
+        let result = self.source(request, answer, place);
+        memory::lift();
+        if guard::take_made_trigger() {
+            // A text of several statements stands in a savepoint anyway.
+            self.note_trigger(request.source.text());
+        }
+        match result {
             Ok(wrote) => {
                 let changes = self.handle.total_changes() - changes;
                 let wrote = wrote || changes > calls::live_rows();
@@ -515,6 +541,25 @@ impl Connection {
                 Err(self.judge(failure, place))
             }
         }
+    }
+
+    /// Has a command keep to what it may take.
+    fn allow(&mut self, request: &Request<'_>, place: Place, limits: Limits) {
+        let (ticks, time_ms) = match place {
+            // Rows in bulk cost the client as much as they cost here.
+            Place::Here => (TICKS_HERE + request.values.runs() as i64 / 8, None),
+            Place::Group => (TICKS_GROUP, None),
+            Place::Thread(ms) | Place::Unit(ms) => (i64::MAX, Some(ms)),
+        };
+        let time_ms = narrower(time_ms.unwrap_or(0), limits.timeout_ms);
+        let is_timed = time_ms > 0 && place != Place::Here;
+        self.budget.allow(ticks, is_timed.then_some(time_ms));
+        if matches!(place, Place::Group | Place::Thread(_)) {
+            self.budget.allow_yield();
+        }
+        self.limit_values(place == Place::Here);
+        self.limit_size(limits.size);
+        memory::allow(limits.memory);
     }
 
     /// What a failure means on a connection that only reads, for one alone.
@@ -554,13 +599,17 @@ impl Connection {
             {
                 Failure::TooLong
             }
+            Failure::Sql(error)
+                if error.code & 0xff == rusqlite::ffi::SQLITE_NOMEM && memory::was_short() =>
+            {
+                Failure::refused(TOO_MUCH_MEMORY)
+            }
             _ => failure,
         }
     }
 
-    /// Keeps to `sql-database-bytes-max`.
-    fn limit_size(&mut self) {
-        let most = settings().database_bytes_max();
+    /// Keeps the database to so many bytes; 0 for any.
+    fn limit_size(&mut self, most: u64) {
         if std::mem::replace(&mut self.bytes_max, most) != most {
             self.handle.limit_size(most);
         }
@@ -568,7 +617,7 @@ impl Connection {
 
     fn limit_values(&mut self, short: bool) {
         if std::mem::replace(&mut self.has_short_values, short) != short {
-            let most = if short { VALUE_HERE_MAX } else { crate::guard::VALUE_BYTES_MAX };
+            let most = if short { VALUE_HERE_MAX } else { guard::VALUE_BYTES_MAX };
             self.handle.limit_length(most);
         }
     }
@@ -595,7 +644,7 @@ impl Connection {
             let mut runner = Runner::new(&self.handle, place, (is_small, on_file), request, answer);
             if let [part] = &mut script.parts[..]
                 && request.values.runs() == 1
-                && !part.may_stay
+                && !(part.may_stay || self.fails_stay && !part.statement.is_read_only())
             {
                 runner.part(part, true, true)?;
                 return Ok(runner.wrote);
@@ -619,7 +668,7 @@ impl Connection {
             return Err(Failure::TooLong);
         }
         let keeps = self.was_seen(text);
-        if !keeps && matches!(request.values, Values::None) {
+        if !keeps && !self.fails_stay && matches!(request.values, Values::None) {
             let mut alike = std::mem::take(&mut self.alike);
             let wrote = self.alike(text, &mut alike, &mut runner);
             self.alike = alike;
@@ -642,7 +691,8 @@ impl Connection {
         let Some(first) = first else { return Ok(false) };
         request.values.check(first.statement.parameters())?;
         let rest = &text[used..];
-        let is_alone = lexer::skip_blank(rest).is_empty() && !first.may_stay;
+        let may_stay = first.may_stay || self.fails_stay && !first.statement.is_read_only();
+        let is_alone = lexer::skip_blank(rest).is_empty() && !may_stay;
         let result = if is_alone {
             runner.text(first, rest)?
         } else {

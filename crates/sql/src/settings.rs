@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::reply::Bounds;
+use crate::limits::Limits;
 
 /// See the module.
 pub struct Settings {
@@ -18,6 +18,7 @@ pub struct Settings {
     bytes_max: AtomicU64,
     live_bytes_max: AtomicU64,
     database_bytes_max: AtomicU64,
+    memory_max: AtomicU64,
     folder: RwLock<PathBuf>,
     attach_folder: RwLock<PathBuf>,
 }
@@ -33,6 +34,7 @@ static SETTINGS: Settings = Settings {
     bytes_max: AtomicU64::new(512 << 20),
     live_bytes_max: AtomicU64::new(256 << 20),
     database_bytes_max: AtomicU64::new(0),
+    memory_max: AtomicU64::new(1 << 30),
     folder: RwLock::new(PathBuf::new()),
     attach_folder: RwLock::new(PathBuf::new()),
 };
@@ -85,20 +87,21 @@ impl Settings {
         self.sessions_max.store(count, Ordering::Relaxed);
     }
 
-    /// The rows and bytes that one command may answer.
-    pub fn bounds(&self) -> Bounds {
-        let size = |cell: &AtomicU64| cell.load(Ordering::Relaxed) as usize;
-        Bounds { rows_max: size(&self.rows_max), bytes_max: size(&self.bytes_max) }
+    /// What one command and one database may take; for how long depends on the place.
+    pub fn limits(&self) -> Limits {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        Limits {
+            timeout_ms: 0,
+            rows: load(&self.rows_max),
+            bytes: load(&self.bytes_max),
+            memory: load(&self.memory_max),
+            size: load(&self.database_bytes_max),
+        }
     }
 
     /// Bytes of live keys that a statement may read.
     pub fn live_bytes_max(&self) -> usize {
         self.live_bytes_max.load(Ordering::Relaxed) as usize
-    }
-
-    /// Bytes that a database may have; 0 for any.
-    pub fn database_bytes_max(&self) -> u64 {
-        self.database_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Sets the rows and bytes that a command may answer, and the bytes of keys that it may read.
@@ -108,9 +111,10 @@ impl Settings {
         self.live_bytes_max.store(live_bytes, Ordering::Relaxed);
     }
 
-    /// Sets the bytes that a database may have; 0 for any.
-    pub fn set_database_bytes_max(&self, bytes: u64) {
-        self.database_bytes_max.store(bytes, Ordering::Relaxed);
+    /// Sets the bytes that a database may have, and SQLite may take for a command; 0 for any.
+    pub fn set_memory(&self, database_bytes: u64, command_bytes: u64) {
+        self.database_bytes_max.store(database_bytes, Ordering::Relaxed);
+        self.memory_max.store(command_bytes, Ordering::Relaxed);
     }
 
     /// Sets the folder, below that of database files, that files may be attached and loaded from.

@@ -35,7 +35,7 @@ pub fn take(
     let mut connection = match database.path.as_deref() {
         Some(path) => {
             let mut connection = Connection::open_to_read(Some(path))?;
-            image::read_statements(&mut connection)?;
+            image::recall(&mut connection)?;
             crate::files::attach_again(&mut connection)?;
             connection
         }

@@ -43,7 +43,8 @@ const TELLS: Command = Command { flags: READONLY, arity_override: -1, ..Command:
 const WORDS: &str = "db <COMMAND sql | STATEMENT name> [NOW] [READ_ONLY] [INTO stream] \
      [NO_HEADER] [ARGS arg ...]";
 /// What SQL.EXEC is told.
-const VALUES: &str = "db sql [READONLY] [VALUES value ... | TYPED types value ... | \
+const VALUES: &str = "db sql [READONLY] [TIMEOUT ms] [ROWS rows] [BYTES bytes] [MEMORY bytes] \
+     [VALUES value ... | TYPED types value ... | \
      NAMED name value ...]";
 
 /// The family.
@@ -257,21 +258,23 @@ pub const COMMANDS: &[Command] = rows! {
     }
     ["SQL.QUERY"] => {
         extra: Some(&native::QUERY),
-        usage: "db sql [VALUES value ... | TYPED types value ... | NAMED name value ...]",
+        usage: "db sql [TIMEOUT ms] [ROWS rows] [BYTES bytes] [MEMORY bytes] [VALUES value ... | \
+            TYPED types value ... | NAMED name value ...]",
         arity_override: -3,
         summary: "Runs SQL that only reads, as SQL.EXEC.",
         ..READS
     }
     ["SQL.CALL"] => {
         extra: Some(&native::CALL),
-        usage: "db name [VALUES value ... | TYPED types value ... | NAMED name value ...]",
+        usage: "db name [TIMEOUT ms] [ROWS rows] [BYTES bytes] [MEMORY bytes] [VALUES value ... | \
+            TYPED types value ... | NAMED name value ...]",
         arity_override: -3,
         summary: "Runs a named statement, as SQL.EXEC.",
         ..CHANGES
     }
     ["SQL.BATCH"] => {
         extra: Some(&native::BATCH),
-        usage: "db sql <width | TYPED types> value [value ...]",
+        usage: "db sql [TIMEOUT ms] [MEMORY bytes] <width | TYPED types> value [value ...]",
         arity_override: -5,
         summary: "Runs a statement once for each row of values, all or nothing.",
         complexity: "O(N), N = rows",
@@ -291,6 +294,13 @@ pub const COMMANDS: &[Command] = rows! {
         summary: "Tells how often the kept statements ran, and in how many steps.",
         complexity: "O(N), N = kept statements",
         ..READS
+    }
+    ["SQL.LIMITS"] => {
+        extra: Some(&native::LIMITS),
+        usage: "db [TIMEOUT ms] [ROWS rows] [BYTES bytes] [MEMORY bytes] [SIZE bytes]",
+        summary: "Tells or sets what the commands on a database may take; 0 = as the server.",
+        complexity: "O(1)",
+        ..CHANGES
     }
     ["SQL.SAVE"] => {
         extra: Some(&native::SAVE),
@@ -366,7 +376,8 @@ pub const COMMANDS: &[Command] = rows! {
         run: cursor::open,
         run_many: None,
         flags: READONLY.with(NO_MULTI).with(NO_SCRIPT),
-        usage: "db sql [VALUES value ... | TYPED types value ... | NAMED name value ...]",
+        usage: "db sql [TIMEOUT ms] [MEMORY bytes] [VALUES value ... | TYPED types value ... | \
+            NAMED name value ...]",
         arity_override: -3,
         summary: "Opens a query whose rows are fetched in portions, from one instant.",
         ..READS

@@ -32,7 +32,7 @@ fn plan<'a>(key: &'a [u8], action: Action<'a>, count: Count) -> Plan<'a> {
 }
 
 fn run<'a>(source: Source<'a>, values: Values<'a>, reads: bool) -> Action<'a> {
-    Action::Run { request: Request { source, values, reads }, shape: Shape::V1, into: None }
+    Action::Run { request: Request::new(source, values, reads), shape: Shape::V1, into: None }
 }
 
 fn text(args: Args<'_>, reads: bool, count: Count) -> Result<Plan<'_>, Error> {

@@ -83,7 +83,7 @@ fn plan<'a>(args: Args<'a>, reads: bool, count: Count, zee: bool) -> Result<Plan
         (None, Source::Named(_)) if !zee => Values::Words(args.from(args.len())),
         (None, _) => Values::None,
     };
-    let request = Request { source, values, reads };
+    let request = Request::new(source, values, reads);
     let action = Action::Run { request, shape, into: words.into };
     Ok(Plan { key: args.word(1), action, dialect: Dialect::V2, count })
 }

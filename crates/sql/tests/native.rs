@@ -122,3 +122,29 @@ fn a_damaged_image_is_no_database() {
     assert!(sql::serve::load(b"FBSQL1").is_err());
     assert!(sql::serve::load(b"").is_err());
 }
+
+#[test]
+fn a_trigger_that_fails_leaves_nothing_behind() {
+    let trigger = "CREATE TRIGGER f BEFORE INSERT ON t WHEN NEW.a = 9 \
+         BEGIN SELECT RAISE(FAIL, 'no nines'); END";
+    let refused = "-SQLITE_CONSTRAINT_TRIGGER no nines";
+    let mut client = with_table();
+    assert!(client.run_words(&["SQL.EXEC", "DB", trigger]).starts_with("*4 "));
+    client.check(&[
+        ("REDISQL.CREATE_STATEMENT DB two 'insert into t values(?1, 0), (9, 0)'", "+OK"),
+        ("REDISQL.CREATE_DB copy", "+OK"),
+        ("REDISQL.COPY DB copy", "+OK"),
+    ]);
+    for key in ["DB", "copy"] {
+        // Seen once, again, kept, alike, named.
+        for text in ["5", "5", "5", "6", "7"] {
+            let text = format!("insert into t values({text}, 0), (9, 0)");
+            assert_eq!(client.run_words(&["SQL.EXEC", key, &text]), refused);
+        }
+        assert_eq!(client.run_words(&["SQL.CALL", key, "two", "VALUES", "8"]), refused);
+        let batch = ["SQL.BATCH", key, "insert into t values(?1, 0)", "1", "8", "9"];
+        assert_eq!(client.run_words(&batch), refused);
+        let all = client.run_words(&["REDISQL.EXEC", key, "SELECT count(*) FROM t"]);
+        assert_eq!(all, "*1 *1 :2", "{key}");
+    }
+}
