@@ -15,7 +15,7 @@ use crate::harness::{self, Cell, Chart, Experiment, Metric, Sample, Turn};
 use crate::http_message::{Ask, HttpTraffic, Wanted};
 use crate::kv::{parse_rate, seconds};
 use crate::load::{self, Limit, Pace, Plan};
-use crate::measured::{METRICS, Times, sample_of};
+use crate::measured::{CLOSED_LOOP, METRICS, Times, sample_of};
 use crate::options::{Common, parse_duration, usage_error};
 use crate::target::Target;
 
@@ -342,11 +342,7 @@ impl Experiment for Http {
     fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.args.rate.is_none() {
-            caveats.push(
-                "Latencies are those of a closed loop: a client that stops asking while the \
-                 server stalls. They say nothing of queues under a fixed load (--rate does)."
-                    .into(),
-            );
+            caveats.push(CLOSED_LOOP.into());
         }
         if self.args.clients == 1 {
             caveats.push(

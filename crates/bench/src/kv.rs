@@ -5,15 +5,14 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::client::Client;
 use crate::environment::Environment;
 use crate::harness::{self, Cell, Chart, Experiment, Metric, Sample, Turn};
 use crate::load::{Limit, Pace, Plan};
-use crate::measured::{self, METRICS, PREPARE_TIMEOUT, Times};
+use crate::measured::{self, CLOSED_LOOP, METRICS, NULL_SERVER, Times};
 use crate::null_server::NullServer;
 use crate::options::{Common, LoadOptions, usage_error};
 use crate::target::{Target, TargetKind};
-use crate::workload::{self, Before, Expect, TESTS, Test, Workload};
+use crate::workload::{self, Before, Expect, TESTS, Test};
 
 const DEFAULT_TESTS: &str = "set,get,incr,lpush,hset,zadd";
 
@@ -136,12 +135,7 @@ impl Kv {
         // Popping needs an element for each request of both phases; how many the warm-up takes
         // is not known, so it gets as many again.
         let requests = self.args.load.requests.map(|requests| requests.saturating_mul(2));
-        let (keyspace, data_bytes) = (self.args.keyspace, self.args.load.data_size as usize);
-        Client::connect(target, self.args.load.protocol(), PREPARE_TIMEOUT)
-            .and_then(|mut client| {
-                workload::prepare(&mut client, test, keyspace, data_bytes, requests)
-            })
-            .map_err(|error| format!("cannot fill keys: {error}"))
+        measured::fill(target, test, &self.args.load, self.args.keyspace, requests)
     }
 }
 
@@ -234,18 +228,10 @@ impl Experiment for Kv {
     fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.args.rate.is_none() {
-            caveats.push(
-                "Latencies are those of a closed loop: a client that stops asking while the \
-                 server stalls. They say nothing of queues under a fixed load (--rate does)."
-                    .into(),
-            );
+            caveats.push(CLOSED_LOOP.into());
         }
         if self.args.common.null {
-            caveats.push(
-                "The null server runs on one thread inside the load generator's process, parses \
-                 nothing and answers +OK: it is the kernel's share, not a competitor."
-                    .into(),
-            );
+            caveats.push(NULL_SERVER.into());
         }
         caveats
             .push("Not measured: memory, start-up, behaviour at eviction or while saving.".into());
@@ -256,11 +242,7 @@ impl Experiment for Kv {
         self.fill(turn)?;
         let (test, target) = (self.tests[turn.cell], &self.targets[turn.arm]);
         let args = &self.args;
-        let mut load = Workload::new(&[test], args.keyspace, args.load.data_size as usize)
-            .speaking(args.load.protocol());
-        if target.kind == TargetKind::Null {
-            load = load.for_null_server();
-        }
+        let load = measured::workload_for(target, &[test], &args.load, args.keyspace);
         let plan = Plan {
             target,
             workload: &load,
@@ -278,17 +260,7 @@ impl Experiment for Kv {
     }
 
     fn clean_up(&mut self) -> Result<(), String> {
-        if self.args.load.keep {
-            return Ok(());
-        }
-        for target in self.targets.iter().filter(|target| target.kind == TargetKind::Server) {
-            Client::connect(target, self.args.load.protocol(), PREPARE_TIMEOUT)
-                .and_then(|mut client| {
-                    workload::clean_up(&mut client, &self.tests, self.args.keyspace)
-                })
-                .map_err(|error| format!("{}: {error}", target.name))?;
-        }
-        Ok(())
+        measured::clean_up(&self.targets, &self.tests, &self.args.load, self.args.keyspace)
     }
 }
 

@@ -37,6 +37,62 @@ const GENERATOR_IS_WALL_PERCENT: f64 = 95.0;
 /// Servers answer `INFO` and fill keys within this time.
 pub const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What is said beside latencies of a closed loop.
+pub const CLOSED_LOOP: &str = "Latencies are those of a closed loop: a client that stops asking \
+     while the server stalls. They say nothing of queues under a fixed load (--rate does).";
+/// What is said beside the null server's figures.
+pub const NULL_SERVER: &str = "The null server runs on one thread inside the load generator's \
+     process, parses nothing and answers +OK: it is the kernel's share, not a competitor.";
+
+/// Tests as a target takes them.
+pub fn workload_for(
+    target: &Target,
+    tests: &[&'static Test],
+    load: &LoadOptions,
+    keyspace: u64,
+) -> Workload {
+    let workload =
+        Workload::new(tests, keyspace, load.data_size as usize).speaking(load.protocol());
+    if target.kind == TargetKind::Null { workload.for_null_server() } else { workload }
+}
+
+/// Fills the keys that a test needs, for so many requests if it takes from them.
+///
+/// # Errors
+/// In words.
+pub fn fill(
+    target: &Target,
+    test: &'static Test,
+    load: &LoadOptions,
+    keyspace: u64,
+    requests: Option<u64>,
+) -> Result<(), String> {
+    Client::connect(target, load.protocol(), PREPARE_TIMEOUT)
+        .and_then(|mut client| {
+            workload::prepare(&mut client, test, keyspace, load.data_size as usize, requests)
+        })
+        .map_err(|error| format!("cannot fill keys: {error}"))
+}
+
+/// Removes the tests' keys from all servers, unless they are to be kept.
+///
+/// # Errors
+/// In words.
+pub fn clean_up(
+    targets: &[Target],
+    tests: &[&'static Test],
+    load: &LoadOptions,
+    keyspace: u64,
+) -> Result<(), String> {
+    let servers = targets.iter().filter(|target| target.kind == TargetKind::Server);
+    for target in servers.filter(|_| !load.keep) {
+        Client::connect(target, load.protocol(), PREPARE_TIMEOUT)
+            .and_then(|mut client| workload::clean_up(&mut client, tests, keyspace))
+            .map_err(|error| format!("{}: {error}", target.name))?;
+    }
+    Ok(())
+}
+
 /// Prepares a target, runs the plan, and checks what it left behind.
 pub fn measure(
     plan: &Plan<'_, Workload>,

@@ -8,16 +8,15 @@
 use std::collections::HashSet;
 use std::process::ExitCode;
 
-use crate::client::Client;
 use crate::environment::Environment;
 use crate::harness::{self, Cell, Chart, Experiment, Metric, Sample, Turn};
 use crate::kv::seconds;
 use crate::load::{Limit, Pace, Plan};
-use crate::measured::{self, METRICS, PREPARE_TIMEOUT, Times};
+use crate::measured::{self, METRICS, NULL_SERVER, Times};
 use crate::null_server::NullServer;
 use crate::options::{Common, LoadOptions, usage_error};
 use crate::target::{Target, TargetKind};
-use crate::workload::{self, Test, Workload};
+use crate::workload::{self, Test};
 
 /// What is sent, in equal parts.
 const MIX: [&str; 2] = ["set", "get"];
@@ -95,12 +94,7 @@ impl Ladder {
         if target.kind == TargetKind::Null || !self.filled.insert(arm) {
             return Ok(());
         }
-        let (keyspace, data_bytes) = (self.args.keyspace, self.args.load.data_size as usize);
-        Client::connect(target, self.args.load.protocol(), PREPARE_TIMEOUT)
-            .and_then(|mut client| {
-                workload::prepare(&mut client, self.tests[0], keyspace, data_bytes, None)
-            })
-            .map_err(|error| format!("cannot fill keys: {error}"))
+        measured::fill(target, self.tests[0], &self.args.load, self.args.keyspace, None)
     }
 }
 
@@ -189,11 +183,7 @@ impl Experiment for Ladder {
             );
         }
         if self.args.common.null {
-            caveats.push(
-                "The null server runs on one thread inside the load generator's process, parses \
-                 nothing and answers +OK: it is the kernel's share, not a competitor."
-                    .into(),
-            );
+            caveats.push(NULL_SERVER.into());
         }
         caveats
     }
@@ -201,11 +191,7 @@ impl Experiment for Ladder {
     fn measure(&mut self, turn: Turn, live: &mut dyn FnMut(u64)) -> Result<Sample, String> {
         self.fill(turn.arm)?;
         let (args, target) = (&self.args, &self.targets[turn.arm]);
-        let mut load = Workload::new(&self.tests, args.keyspace, args.load.data_size as usize)
-            .speaking(args.load.protocol());
-        if target.kind == TargetKind::Null {
-            load = load.for_null_server();
-        }
+        let load = measured::workload_for(target, &self.tests, &args.load, args.keyspace);
         let plan = Plan {
             target,
             workload: &load,
@@ -223,16 +209,6 @@ impl Experiment for Ladder {
     }
 
     fn clean_up(&mut self) -> Result<(), String> {
-        if self.args.load.keep {
-            return Ok(());
-        }
-        for target in self.targets.iter().filter(|target| target.kind == TargetKind::Server) {
-            Client::connect(target, self.args.load.protocol(), PREPARE_TIMEOUT)
-                .and_then(|mut client| {
-                    workload::clean_up(&mut client, &self.tests, self.args.keyspace)
-                })
-                .map_err(|error| format!("{}: {error}", target.name))?;
-        }
-        Ok(())
+        measured::clean_up(&self.targets, &self.tests, &self.args.load, self.args.keyspace)
     }
 }
