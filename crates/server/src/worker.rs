@@ -126,6 +126,7 @@ impl Worker {
     /// Runs until the server stops.
     pub fn run(mut self) {
         let _registered = crate::sys::register_thread();
+        crate::sys::shorten_slice();
         let mut events = Events::with_capacity(1024);
         while !self.hub.shared.is_stopping.load(Ordering::Acquire) {
             let can_release = self.before_sleep();
