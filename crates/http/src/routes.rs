@@ -44,28 +44,19 @@ pub(crate) fn routes(doors: Arc<Doors>) -> Router {
     Router::new().fallback(answer).with_state(doors)
 }
 
+/// Each service's future has a box of its own: one that has room for any of them would be moved
+/// about with every request.
 async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
-    let request = match &doors.tables {
-        None => request,
-        Some(tables) => match tables.answer(request).await {
-            Ok(response) => return response,
-            Err(request) => request,
-        },
-    };
-    let request = match &doors.saga {
-        None => request,
-        Some(saga) => match saga.answer(request).await {
-            Ok(response) => return response,
-            Err(request) => request,
-        },
-    };
-    let request = match &doors.quota {
-        None => request,
-        Some(quota) => match quota.answer(request).await {
-            Ok(response) => return response,
-            Err(request) => request,
-        },
-    };
+    let path = request.uri().path();
+    if let Some(tables) = doors.tables.as_ref().filter(|tables| tables.has(path)) {
+        return Box::pin(tables.answer(request)).await;
+    }
+    if let Some(saga) = doors.saga.as_ref().filter(|saga| saga.has(path)) {
+        return Box::pin(saga.answer(request)).await;
+    }
+    if let Some(quota) = doors.quota.as_ref().filter(|quota| quota.has(path)) {
+        return Box::pin(quota.answer(request)).await;
+    }
     let path = request.uri().path();
     let Some(route) = ROUTES.iter().find(|route| route.path == path) else {
         return problem(StatusCode::NOT_FOUND, "There is nothing here; GET / lists what there is.");

@@ -14,7 +14,8 @@ fn up(ms: i64) -> i64 {
 /// Adds what a client should know of its limits.
 pub(super) fn add(headers: &mut HeaderMap, usage: &Usage, sends_older: bool) {
     let plan = &usage.planned.plan;
-    let (mut policy, mut state) = (String::new(), String::new());
+    let room = || String::with_capacity(128);
+    let (mut policy, mut state) = (room(), room());
     if let (Some(burst), Some(limits)) = (&usage.burst, &plan.burst) {
         let (limit, window) = (burst.limit, limits.per);
         let reset = up(burst.retry_after_ms.unwrap_or(burst.reset_after_ms));
@@ -52,7 +53,8 @@ pub(super) fn timing(headers: &mut HeaderMap, spans: &[(&str, std::time::Duratio
     let mut text = String::with_capacity(64);
     for (name, span) in spans {
         let comma = if text.is_empty() { "" } else { ", " };
-        let _ = write!(text, "{comma}{name};dur={:.3}", span.as_secs_f64() * 1000.0);
+        let micros = span.as_micros();
+        let _ = write!(text, "{comma}{name};dur={}.{:03}", micros / 1000, micros % 1000);
     }
     if let Ok(value) = HeaderValue::from_str(&text) {
         headers.insert(HeaderName::from_static("server-timing"), value);

@@ -11,6 +11,7 @@ mod webhooks;
 use std::sync::Arc;
 
 use axum::extract::Request;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use services::database::Database;
@@ -198,12 +199,13 @@ impl Quota {
         Quota { service, sends_older_headers, guard, document, prefix, count }
     }
 
-    /// Answers a request if it is for one of the routes; else gives it back.
-    pub(crate) async fn answer(&self, request: Request) -> Result<Response, Request> {
-        let path = request.uri().path();
-        if !path.starts_with("/v1/") && path != "/openapi.json" {
-            return Err(request);
-        }
+    /// Whether a path is one of the API's.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        path.starts_with("/v1/") || path == "/openapi.json"
+    }
+
+    /// Answers a request for a path of the API.
+    pub(crate) async fn answer(&self, request: Request) -> Response {
         let id = self.request_id(request.headers());
         let mut allowed = Vec::new();
         let mut response = None;
@@ -218,7 +220,7 @@ impl Quota {
         }
         let mut response = response.unwrap_or_else(|| not_here(&allowed));
         response.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
-        Ok(response)
+        response
     }
 
     async fn run(&self, run: Run, [one, two]: [String; 2], request: Request) -> Response {
@@ -230,26 +232,41 @@ impl Quota {
                 return refused(&Refusal::TooLarge(why));
             }
         };
+        if run == Run::Ingest {
+            return self.ingest(&parts, &body).await;
+        }
+        // Boxed: a record's future is moved about, and would have room for the largest of these.
+        Box::pin(self.manage(run, [one, two], &parts, &body)).await
+    }
+
+    /// All routes but the hot one.
+    async fn manage(
+        &self,
+        run: Run,
+        [one, two]: [String; 2],
+        parts: &Parts,
+        body: &[u8],
+    ) -> Response {
         let result = match run {
-            Run::Ingest => return self.ingest(&parts, &body).await,
-            Run::OpenSession => self.open_session(&parts, &body).await,
-            Run::CloseSession => self.close_session(&parts, &one).await,
-            Run::OwnQuota => self.own_quota(&parts).await,
-            Run::GetQuota => self.get_quota(&parts, one).await,
-            Run::PutQuota => self.put_quota(&parts, one, &body).await,
-            Run::Usage => self.usage(&parts, one).await,
-            Run::Adjust => self.adjust(&parts, one, &body).await,
-            Run::Keys => self.keys(&parts, one).await,
-            Run::MakeKey => self.make_key(&parts, one, &body).await,
-            Run::DisableKey => self.disable_key(&parts, one, two).await,
-            Run::Audit => self.audit(&parts).await,
-            Run::Webhooks => self.webhooks(&parts, one).await,
-            Run::MakeWebhook => self.make_webhook(&parts, one, &body).await,
-            Run::RemoveWebhook => self.remove_webhook(&parts, one, two).await,
-            Run::TestWebhook => self.test_webhook(&parts, one, two).await,
-            Run::RotateSecret => self.rotate_secret(&parts, one, two, &body).await,
-            Run::Deliveries => self.deliveries(&parts, one).await,
-            Run::Verify => self.verify(&parts).await,
+            Run::Ingest => return self.ingest(parts, body).await,
+            Run::OpenSession => self.open_session(parts, body).await,
+            Run::CloseSession => self.close_session(parts, &one).await,
+            Run::OwnQuota => self.own_quota(parts).await,
+            Run::GetQuota => self.get_quota(parts, one).await,
+            Run::PutQuota => self.put_quota(parts, one, body).await,
+            Run::Usage => self.usage(parts, one).await,
+            Run::Adjust => self.adjust(parts, one, body).await,
+            Run::Keys => self.keys(parts, one).await,
+            Run::MakeKey => self.make_key(parts, one, body).await,
+            Run::DisableKey => self.disable_key(parts, one, two).await,
+            Run::Audit => self.audit(parts).await,
+            Run::Webhooks => self.webhooks(parts, one).await,
+            Run::MakeWebhook => self.make_webhook(parts, one, body).await,
+            Run::RemoveWebhook => self.remove_webhook(parts, one, two).await,
+            Run::TestWebhook => self.test_webhook(parts, one, two).await,
+            Run::RotateSecret => self.rotate_secret(parts, one, two, body).await,
+            Run::Deliveries => self.deliveries(parts, one).await,
+            Run::Verify => self.verify(parts).await,
             Run::Document => Ok(json(StatusCode::OK, self.document.clone())),
             Run::Page => Ok(with_type(StatusCode::OK, "text/html; charset=utf-8", openapi::page())),
         };

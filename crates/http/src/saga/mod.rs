@@ -74,32 +74,33 @@ impl Saga {
         }
     }
 
-    /// Answers a request if it is for one of the routes; else gives it back.
-    pub(crate) async fn answer(&self, request: Request) -> Result<Response, Request> {
-        let path = request.uri().path();
-        let is_dtm = path.starts_with("/api/");
-        if !is_dtm && !path.starts_with("/v1/sagas") && path != "/v1/dead-letters" {
-            return Err(request);
-        }
+    /// Whether a path is one of the routes'.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        path.starts_with("/api/") || path.starts_with("/v1/sagas") || path == "/v1/dead-letters"
+    }
+
+    /// Answers a request for one of the routes.
+    pub(crate) async fn answer(&self, request: Request) -> Response {
+        let is_dtm = request.uri().path().starts_with("/api/");
         if !self.admits(request.headers()) {
             let mut response = problem(StatusCode::UNAUTHORIZED, "An API key is needed.");
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
-            return Ok(response);
+            return response;
         }
         let (parts, body) = request.into_parts();
         let Ok(body) = axum::body::to_bytes(body, BODY_BYTES_MAX).await else {
             let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
-            return Ok(problem(StatusCode::PAYLOAD_TOO_LARGE, &why));
+            return problem(StatusCode::PAYLOAD_TOO_LARGE, &why);
         };
         if !is_dtm {
-            return Ok(self.native(&parts, body).await);
+            return self.native(&parts, body).await;
         }
         let began = Instant::now();
         let response = self.dtm(&parts, body).await;
         let is_ok = response.status().as_u16() < 400;
         self.served.count_http(parts.uri.path(), is_ok, began.elapsed());
-        Ok(response)
+        response
     }
 
     fn admits(&self, headers: &HeaderMap) -> bool {

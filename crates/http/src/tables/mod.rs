@@ -94,14 +94,16 @@ impl Tables {
         page.into_text()
     }
 
-    /// Answers a request if it is for a table; else gives it back.
-    pub(crate) async fn answer(&self, request: Request) -> Result<Response, Request> {
+    /// Whether a path is that of a table, or of their document.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        path.starts_with("/tables/") || path == "/swagger"
+    }
+
+    /// Answers a request for such a path.
+    pub(crate) async fn answer(&self, request: Request) -> Response {
         let path = request.uri().path();
         if path == "/swagger" || path == "/tables/openapi.json" {
-            return Ok(with_type(StatusCode::OK, "application/json", self.document.clone()));
-        }
-        if !path.starts_with("/tables/") {
-            return Err(request);
+            return with_type(StatusCode::OK, "application/json", self.document.clone());
         }
         let origin = request.headers().get(header::ORIGIN).cloned();
         let mut response = if *request.method() == Method::OPTIONS {
@@ -114,7 +116,7 @@ impl Tables {
         if let Some(origin) = origin {
             self.allow(headers, origin);
         }
-        Ok(response)
+        response
     }
 
     /// What a script of another origin may do.
