@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use backends::address;
 use resp::reply::Value;
-use services::database::{Database, Statement};
+use services::database::{Database, DatabaseError, Statement};
 
 use super::Load;
 use super::http::Connection;
@@ -338,8 +338,16 @@ struct Table {
 impl Table {
     fn run(&mut self, sql: &str, number: u32) -> Result<(), String> {
         let statement = Statement::run(sql, vec![i64::from(number).into()]);
-        // A transaction of one statement is that statement alone.
-        self.database.transact(&[statement]).map(drop).map_err(|error| error.to_string())
+        let began = Instant::now();
+        loop {
+            // A transaction of one statement is that statement alone.
+            match self.database.transact(std::slice::from_ref(&statement)) {
+                // SQLite lets one write at a time, and those who wait have no order: with many of
+                // them somebody is left out until his patience ends.
+                Err(DatabaseError::Busy(_)) if began.elapsed() < SETTLE => {}
+                result => return result.map(drop).map_err(|error| error.to_string()),
+            }
+        }
     }
 }
 
