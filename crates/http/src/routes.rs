@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use crate::Status;
+use crate::alone;
 use crate::problem::{problem, with_type};
 use crate::quota::Quota;
 use crate::saga::Saga;
@@ -45,6 +46,7 @@ pub(crate) fn routes(doors: Arc<Doors>) -> Router {
 }
 
 async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
+    alone::begin();
     let request = match &doors.tables {
         None => request,
         Some(tables) => match tables.answer(request).await {
