@@ -7,7 +7,8 @@ use services::tables::page::Coding;
 
 const GZIP_LEVEL: u32 = 6;
 const BROTLI_QUALITY: u32 = 5;
-const BROTLI_WINDOW: u32 = 20;
+/// Logarithms of Brotli's window, which is as small as the body allows: it is made anew each time.
+const BROTLI_WINDOWS: std::ops::RangeInclusive<u32> = 10..=20;
 const ZSTD_LEVEL: i32 = 3;
 
 /// The body in a coding; nothing if that fails, or does not make it smaller.
@@ -20,9 +21,10 @@ pub fn compress(coding: Coding, body: &[u8]) -> Vec<u8> {
             out.write_all(body).and_then(|()| out.finish())
         }
         Coding::Br => {
+            let (least, most) = BROTLI_WINDOWS.into_inner();
+            let window = (usize::BITS - body.len().leading_zeros()).clamp(least, most);
             let mut out = Vec::new();
-            let mut writer =
-                brotli::CompressorWriter::new(&mut out, 4096, BROTLI_QUALITY, BROTLI_WINDOW);
+            let mut writer = brotli::CompressorWriter::new(&mut out, 4096, BROTLI_QUALITY, window);
             let done = writer.write_all(body).and_then(|()| writer.flush());
             drop(writer);
             done.map(|()| out)

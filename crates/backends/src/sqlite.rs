@@ -30,6 +30,21 @@ impl Sqlite {
     pub fn new(path: impl AsRef<Path>) -> Sqlite {
         Sqlite { path: path.as_ref().to_path_buf() }
     }
+
+    fn open(&self, timeout: Duration, checkpoint: i64) -> rusqlite::Result<Open> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(timeout)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+        for (name, value) in [("journal_mode", "WAL"), ("synchronous", "FULL")] {
+            connection.pragma_update(None, name, value)?;
+        }
+        functions(&connection)?;
+        connection.pragma_update(None, "wal_autocheckpoint", checkpoint)?;
+        Ok(Open(connection))
+    }
 }
 
 impl Connect for Sqlite {
@@ -38,18 +53,14 @@ impl Connect for Sqlite {
     }
 
     fn connect(&self) -> Result<Box<dyn Database>, DatabaseError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags).map_err(error)?;
-        connection.busy_timeout(BUSY_TIMEOUT).map_err(error)?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-        for (name, value) in [("journal_mode", "WAL"), ("synchronous", "FULL")] {
-            connection.pragma_update(None, name, value).map_err(error)?;
-        }
-        functions(&connection).map_err(error)?;
-        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(error)?;
-        Ok(Box::new(Open(connection)))
+        let opened = self.open(BUSY_TIMEOUT, CHECKPOINT_PAGES).map_err(error)?;
+        Ok(Box::new(opened))
+    }
+
+    fn connect_impatient(&self) -> Result<Option<Box<dyn Database>>, DatabaseError> {
+        // Moving the log into the database takes long: the other connections do it.
+        let opened = self.open(Duration::ZERO, 0).map_err(error)?;
+        Ok(Some(Box::new(opened)))
     }
 }
 

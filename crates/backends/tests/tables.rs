@@ -15,6 +15,7 @@ use services::database::{
 use services::tables::ask::{
     Answer, Ask, Change, Changed, Control, Fault, Filled, Forward, From, Verb,
 };
+use services::tables::page::Coding;
 use services::tables::query::{Query, Shape, Target};
 use services::tables::schema::Declarations;
 use services::tables::service::{Look, Parts, Settings, Tables};
@@ -44,6 +45,12 @@ impl Connect for Watched {
     fn connect(&self) -> Result<Box<dyn Database>, DatabaseError> {
         let trouble = Arc::clone(&self.trouble);
         Ok(Box::new(WatchedConnection(self.connect.connect()?, trouble)))
+    }
+
+    fn connect_impatient(&self) -> Result<Option<Box<dyn Database>>, DatabaseError> {
+        let opened = self.connect.connect_impatient()?;
+        let watch = |opened| Box::new(WatchedConnection(opened, Arc::clone(&self.trouble))) as _;
+        Ok(opened.map(watch))
     }
 }
 
@@ -206,12 +213,20 @@ fn get(tables: &Tables, ask: &Arc<Ask>) -> Result<Answer, Fault> {
     }
 }
 
-fn change(tables: &Arc<Tables>, table: &str, verb: Verb, id: &str, rank: i64) -> Changed {
+fn plan(tables: &Tables, table: &str, verb: Verb, id: &str, rank: i64) -> Change {
     let served = tables.find(table).expect("a table");
     let place = served.table.find("rank").expect("a column");
     let sets = vec![(place, Value::Int(rank))];
     let (owner, condition) = (None, None);
-    let change = Change { served, verb, id: id.into(), sets, owner, condition };
+    Change { served, verb, id: id.into(), sets, owner, condition }
+}
+
+fn change(tables: &Arc<Tables>, table: &str, verb: Verb, id: &str, rank: i64) -> Changed {
+    handed(tables, plan(tables, table, verb, id, rank))
+}
+
+/// Has a change made by the writer.
+fn handed(tables: &Arc<Tables>, change: Change) -> Changed {
     let (sender, receiver) = mpsc::channel();
     let done = move |changed| sender.send(changed).expect("it is waited for");
     tables.change(change, Box::new(done));
@@ -500,6 +515,128 @@ fn comparing_hits_with_the_database_never_takes_the_room_of_a_question() {
     assert_eq!(bench.tables.stats.overloaded.get(), 0);
 }
 
+/// Makes a change in this thread, as soon as nobody is in the way, however slow the machine is.
+fn change_here(tables: &Arc<Tables>, plan: impl Fn() -> Change) -> Changed {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let plan = plan();
+        plan.served.paces.change.set_us(0);
+        if let Ok(made) = tables.change_here(plan) {
+            return made.expect("the database does it");
+        }
+        assert!(Instant::now() < until, "changes are quick, and none is made here");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_short_change_is_made_in_the_callers_thread_and_known_at_once() {
+    let bench = Bench::new("here");
+    let tables = &bench.tables;
+    change(tables, "todo", Verb::Insert, "a", 1);
+    let (list, a) = (bench.ask("todo", ""), one(tables, "todo", "a"));
+    for rank_now in 2..200 {
+        let made = change_here(tables, || plan(tables, "todo", Verb::Update, "a", rank_now));
+        assert!(matches!(made, Changed::Done { .. }), "{made:?}");
+        for question in [&list, &a] {
+            assert_eq!(rank(&get(tables, question).expect("an answer")), rank_now);
+        }
+    }
+    // What is wrong with one is told as by the writer.
+    let made = change_here(tables, || Change {
+        condition: Some("x".into()),
+        ..plan(tables, "todo", Verb::Update, "a", 7)
+    });
+    assert!(matches!(made, Changed::Mismatch(_)), "{made:?}");
+}
+
+#[test]
+fn a_change_that_would_wait_is_given_back_at_once() {
+    let bench = Bench::new("locked");
+    let tables = &bench.tables;
+    change(tables, "todo", Verb::Insert, "a", 1);
+    change_here(tables, || plan(tables, "todo", Verb::Update, "a", 2));
+    let mut foreign = bench.foreign();
+    foreign.query("BEGIN IMMEDIATE", &[]).expect("a lock");
+    let plan = plan(tables, "todo", Verb::Update, "a", 3);
+    plan.served.paces.change.set_us(0);
+    let given_back = tables.change_here(plan);
+    let given_back = given_back.expect_err("somebody else writes");
+    foreign.query("ROLLBACK", &[]).expect("no lock");
+    assert!(matches!(handed(tables, given_back), Changed::Done { .. }));
+    assert_eq!(rank(&get(tables, &bench.ask("todo", "")).expect("an answer")), 3);
+    assert_eq!(tables.stats.write_errors.get(), 0);
+    // It does not wait for a lock, and leaves moving the log into the database to the writer.
+    let mut here = Sqlite::new(bench.folder.join("tables.db")).connect_impatient();
+    let here = here.as_mut().expect("a connection").as_mut().expect("SQLite has it");
+    for pragma in ["PRAGMA busy_timeout", "PRAGMA wal_autocheckpoint"] {
+        assert_eq!(here.query(pragma, &[]), Ok(vec![vec![Value::Int(0)]]), "{pragma}");
+    }
+}
+
+#[test]
+fn changes_that_have_been_slow_are_handed_over() {
+    let bench = Bench::new("slow");
+    let tables = &bench.tables;
+    change(tables, "todo", Verb::Insert, "a", 1);
+    change_here(tables, || plan(tables, "todo", Verb::Update, "a", 2));
+    let paces = Arc::clone(&tables.find("todo").expect("a table").paces);
+    paces.change.took(Duration::from_millis(50));
+    let change = tables.change_here(plan(tables, "todo", Verb::Update, "a", 3));
+    assert!(matches!(handed(tables, change.expect_err("slow")), Changed::Done { .. }));
+    assert_eq!(rank(&get(tables, &one(tables, "todo", "a")).expect("an answer")), 3);
+}
+
+#[test]
+fn one_row_is_read_in_the_callers_thread() {
+    let bench = Bench::new("row-here");
+    let tables = &bench.tables;
+    change(tables, "todo", Verb::Insert, "a", 1);
+    let question = one(tables, "todo", "a");
+    let control = Control { no_cache: true, ..Control::default() };
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        question.served.paces.row.set_us(0);
+        let Look::Fetch(fetch) = tables.look(&question, &control) else { panic!("no-cache") };
+        let (sender, receiver) = mpsc::channel();
+        let done = move |filled: Result<Filled, Fault>| sender.send(filled).expect("waited for");
+        tables.fetch_here(&question, &fetch, Box::new(done));
+        let is_here = receiver.try_recv();
+        let filled = is_here.clone().or_else(|_| receiver.recv()).expect("an answer");
+        assert_eq!(rank(&tables.answer(&fetch, filled.expect("a row"), false)), 1);
+        if is_here.is_ok() {
+            break;
+        }
+        assert!(Instant::now() < until, "rows are quick, and none is read here");
+    }
+    assert_eq!(get(tables, &question).expect("an answer").from, From::Hit);
+}
+
+#[test]
+fn bodies_are_packed_once_somebody_asks_for_it() {
+    let bench = Bench::new("packed");
+    let tables = &bench.tables;
+    for number in 0..20 {
+        change(tables, "todo", Verb::Insert, &format!("row {number}"), 1);
+    }
+    let question = bench.ask("todo", "");
+    get(tables, &question).expect("an answer");
+    let page = || get(tables, &question).expect("an answer").page;
+    let packed = |coding: Coding| {
+        let until = Instant::now() + Duration::from_secs(30);
+        while page().bodies[coding as usize].is_empty() {
+            tables.pack(&question, &page(), coding);
+            assert!(Instant::now() < until, "{coding:?} is made");
+            thread::yield_now();
+        }
+    };
+    packed(Coding::Gzip);
+    assert!(page().bodies[Coding::Br as usize].is_empty(), "nobody asked for that one");
+    packed(Coding::Zstd);
+    assert!(!page().bodies[Coding::Gzip as usize].is_empty(), "what was there stays");
+    assert!(!page().is_first_to_ask(Coding::Gzip));
+}
+
 /// Writers raise the ranks of some rows; readers, by id and by list, must never see a rank below
 /// one that was acknowledged before they asked, through expiries, renewals and purges.
 #[test]
@@ -517,7 +654,12 @@ fn nobody_reads_what_is_older_than_what_was_acknowledged() {
             let acknowledged = &acknowledged[row];
             scope.spawn(move || {
                 for rank in 1.. {
-                    change(tables, "storm", Verb::Update, name, rank);
+                    // As a door does: here, or else by the writer.
+                    let plan = plan(tables, "storm", Verb::Update, name, rank);
+                    match tables.change_here(plan) {
+                        Ok(made) => assert!(matches!(made, Ok(Changed::Done { .. }))),
+                        Err(plan) => drop(handed(tables, plan)),
+                    }
                     acknowledged.store(rank, Ordering::Release);
                     thread::sleep(Duration::from_millis(rank as u64 % 7));
                     if Instant::now() > until {

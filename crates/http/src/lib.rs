@@ -2,6 +2,7 @@
 //! the server behind it but what [`Status`] and the services tell, and runs in threads of its
 //! own, so that it answers whatever the event loops do. A connection stays with its thread.
 
+mod alone;
 pub mod exposition;
 pub mod fixed;
 mod problem;

@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use crate::Status;
+use crate::alone;
 use crate::problem::{problem, with_type};
 use crate::quota::Quota;
 use crate::saga::Saga;
@@ -47,6 +48,7 @@ pub(crate) fn routes(doors: Arc<Doors>) -> Router {
 /// Each service's future has a box of its own: one that has room for any of them would be moved
 /// about with every request.
 async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
+    alone::begin();
     let path = request.uri().path();
     if let Some(tables) = doors.tables.as_ref().filter(|tables| tables.has(path)) {
         return Box::pin(tables.answer(request)).await;

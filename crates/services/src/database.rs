@@ -307,6 +307,13 @@ pub trait Connect: Send + Sync {
 
     /// Opens one.
     fn connect(&self) -> Result<Box<dyn Database>, DatabaseError>;
+
+    /// Opens one for a thread that must not wait: where somebody else's lock is in the way, it says
+    /// [`DatabaseError::Busy`] at once, and it leaves tidying up to the other connections. None
+    /// where the product has no such thing.
+    fn connect_impatient(&self) -> Result<Option<Box<dyn Database>>, DatabaseError> {
+        Ok(None)
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
+use foldhash::fast::RandomState;
 use serde_json::{Value, json};
 use services::tables::ask::{Ask, Fault, Served};
 use services::tables::query::{self, Shape};
@@ -31,6 +32,8 @@ use crate::problem::{problem_with, with_type};
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
+const API_VERSION: HeaderName = HeaderName::from_static("zumo-api-version");
+const TOKEN: HeaderName = HeaderName::from_static("x-zumo-auth");
 /// What a service says it is; the client libraries want to see one.
 const SERVER: HeaderName = HeaderName::from_static("x-zumo-server-version");
 const SERVER_VERSION: HeaderValue = HeaderValue::from_static("node-3.0.0");
@@ -58,7 +61,7 @@ pub struct Tables {
     manner: Manner,
     document: String,
     /// Addresses that were understood before.
-    known: Mutex<HashMap<Box<str>, Arc<Ask>>>,
+    known: Mutex<HashMap<Box<str>, Arc<Ask>, RandomState>>,
 }
 
 /// A request that was let in.
@@ -165,11 +168,11 @@ impl Tables {
 
     /// Which version a request speaks, and for whom.
     fn caller(&self, parts: &Parts) -> Result<Caller, Box<Response>> {
-        let name = "zumo-api-version";
-        let header = parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let header = parts.headers.get(API_VERSION).and_then(|value| value.to_str().ok());
         let version = header.map(Cow::Borrowed).or_else(|| {
             let pairs = parts.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
-            let found = pairs.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+            let found =
+                pairs.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(API_VERSION.as_str()));
             query::decode(found?.1).map(Cow::Owned)
         });
         let shape = match version.as_deref() {
@@ -182,7 +185,7 @@ impl Tables {
     }
 
     fn user(&self, headers: &HeaderMap) -> Result<Option<Arc<str>>, Box<Response>> {
-        let token = headers.get("x-zumo-auth").and_then(|value| value.to_str().ok());
+        let token = headers.get(TOKEN).and_then(|value| value.to_str().ok());
         let bearer = || {
             let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
             let (scheme, token) = value.split_once(' ')?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::json;
 use services::tables::ask::{Answer, Ask, Control, Fault, Filled, Served};
@@ -20,11 +20,14 @@ use tokio::sync::oneshot;
 
 use super::headers::{self, Form, Story};
 use super::{Caller, Tables, faulty, nothing, refuse};
+use crate::alone::is_alone;
 
 /// Addresses that are remembered at most; then all are forgotten.
 const KNOWN_MAX: usize = 20_000;
 /// Longer ones are not remembered, in bytes.
 const ADDRESS_BYTES_MAX: usize = 2048;
+
+const VERSION_AT_LEAST: HeaderName = HeaderName::from_static("if-version-at-least");
 
 thread_local! {
     /// Where an address is put together to be looked up.
@@ -44,7 +47,7 @@ pub(super) fn bad_query(bad: &BadQuery) -> Box<Response> {
 /// `no-cache, max-age=0` and the like.
 fn control(headers: &HeaderMap) -> Control {
     let mut control = Control::default();
-    if let Some(version) = headers.get("if-version-at-least") {
+    if let Some(version) = headers.get(VERSION_AT_LEAST) {
         control.at_least = version.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     }
     for value in headers.get_all(header::CACHE_CONTROL) {
@@ -66,9 +69,10 @@ fn control(headers: &HeaderMap) -> Control {
     control
 }
 
-/// Which coding a client takes that there is; the smallest it likes best.
-fn coding(headers: &HeaderMap, page: &Page) -> Coding {
-    let mut best = (Coding::Plain, 0);
+/// Which coding a client takes that there is, and which it would rather have; the smallest it likes
+/// best.
+fn codings(headers: &HeaderMap, page: &Page) -> (Coding, Coding) {
+    let (mut best, mut liked) = ((Coding::Plain, 0), (Coding::Plain, 0));
     for value in headers.get_all(header::ACCEPT_ENCODING) {
         for offer in value.to_str().unwrap_or("").split(',') {
             let (name, more) = offer.trim().split_once(';').unwrap_or((offer.trim(), ""));
@@ -81,12 +85,18 @@ fn coding(headers: &HeaderMap, page: &Page) -> Coding {
                 _ => continue,
             };
             let rank = (weight * 1000.0) as i32 * 10 + coding as i32;
-            if weight > 0.0 && rank > best.1 && !page.bodies[coding as usize].is_empty() {
+            if weight <= 0.0 {
+                continue;
+            }
+            if rank > liked.1 {
+                liked = (coding, rank);
+            }
+            if rank > best.1 && !page.bodies[coding as usize].is_empty() {
                 best = (coding, rank);
             }
         }
     }
-    best.0
+    (best.0, liked.0)
 }
 
 impl Tables {
@@ -164,8 +174,12 @@ impl Tables {
                 (answer, Some(asked.elapsed()))
             }
         };
+        let (coding, liked) = codings(&parts.headers, &answer.page);
+        if liked != coding && answer.is_kept() {
+            self.service.pack(&ask, &answer.page, liked);
+        }
         let story = Story { ask: &ask, answer: &answer, spent: begun.elapsed(), waited };
-        Ok(respond(parts, &story))
+        Ok(respond(parts, &story, coding))
     }
 
     async fn fetched(&self, ask: &Arc<Ask>, fetch: Fetch) -> Result<Answer, Box<Response>> {
@@ -174,7 +188,10 @@ impl Tables {
             // If nobody waits any more, the client has gone or has been answered.
             let _ = sender.send(filled);
         });
-        let is_shared = self.service.fetch(ask, &fetch, done);
+        let is_shared = match is_alone().await {
+            true => self.service.fetch_here(ask, &fetch, done),
+            false => self.service.fetch(ask, &fetch, done),
+        };
         let limit = Duration::from_millis(self.service.wait_ms());
         let late = Fault::Busy("the database takes too long");
         let filled = match tokio::time::timeout(limit, receiver).await {
@@ -206,9 +223,8 @@ fn names(list: &HeaderValue, etag: &str) -> bool {
     })
 }
 
-fn respond(parts: &Parts, story: &Story<'_>) -> Response {
+fn respond(parts: &Parts, story: &Story<'_>, coding: Coding) -> Response {
     let page = &story.answer.page;
-    let coding = coding(&parts.headers, page);
     let is_tagged = !page.etag.is_empty();
     let is_known = |name| parts.headers.get(name).map(|list| names(list, &page.etag));
     let mut has_body = true;
@@ -256,14 +272,14 @@ mod tests {
         let best = |accept| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(accept));
-            coding(&headers, &page)
+            codings(&headers, &page)
         };
-        assert_eq!(best("gzip, deflate, br, zstd"), Coding::Br);
-        assert_eq!(best("gzip, br;q=0.5"), Coding::Gzip);
-        assert_eq!(best("gzip;q=0, br;q=0"), Coding::Plain);
-        assert_eq!(best("zstd"), Coding::Plain);
-        assert_eq!(best("identity"), Coding::Plain);
-        assert_eq!(best(""), Coding::Plain);
+        assert_eq!(best("gzip, deflate, br, zstd"), (Coding::Br, Coding::Zstd));
+        assert_eq!(best("gzip, br;q=0.5"), (Coding::Gzip, Coding::Gzip));
+        assert_eq!(best("gzip;q=0, br;q=0"), (Coding::Plain, Coding::Plain));
+        assert_eq!(best("zstd"), (Coding::Plain, Coding::Zstd));
+        assert_eq!(best("identity"), (Coding::Plain, Coding::Plain));
+        assert_eq!(best(""), (Coding::Plain, Coding::Plain));
     }
 
     #[test]

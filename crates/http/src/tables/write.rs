@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::read::bare_tag;
 use super::{Caller, Tables, faulty, headers, nothing, refuse};
+use crate::alone::is_alone;
 use crate::problem::with_type;
 
 fn bad_body(bad: &BadBody) -> Box<Response> {
@@ -118,15 +119,26 @@ impl Tables {
         let mut change = self.plan(parts, served, operation, id, body)?;
         change.owner = served.table.owner.and(caller.user.clone());
         let has_if_match = parts.headers.contains_key(header::IF_MATCH);
+        let changed = self.made(change).await.map_err(|fault| faulty(&fault))?;
+        Ok(told(served, operation, caller.shape, changed, has_if_match, body))
+    }
+
+    /// Makes a change: in this thread if it is short work and nobody else wants the thread.
+    async fn made(&self, change: Change) -> Result<Changed, Fault> {
+        let change = match is_alone().await {
+            true => match self.service.change_here(change) {
+                Ok(made) => return made,
+                Err(change) => change,
+            },
+            false => change,
+        };
         let (sender, receiver) = oneshot::channel();
         let done = Box::new(move |changed: Result<Changed, Fault>| {
             // If nobody waits any more, the client has gone.
             let _ = sender.send(changed);
         });
         self.service.change(change, done);
-        let changed = receiver.await.unwrap_or(Err(Fault::Busy("the server is about to end")));
-        let changed = changed.map_err(|fault| faulty(&fault))?;
-        Ok(told(served, operation, caller.shape, changed, has_if_match, body))
+        receiver.await.unwrap_or(Err(Fault::Busy("the server is about to end")))
     }
 
     fn plan(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::pace::Paces;
 use super::page::Page;
 use super::query::{Shape, Target};
 use super::schema::Table;
@@ -26,6 +27,8 @@ pub struct Served {
     pub begun: (i64, i64),
     /// Whether kept answers are known to be of this database's past, not of one that was undone.
     pub is_compared: AtomicBool,
+    /// What work on it has cost lately.
+    pub paces: Arc<Paces>,
 }
 
 /// How changes by others are noticed.
@@ -172,6 +175,13 @@ pub struct Answer {
     pub age_ms: i64,
     /// How long it is fresh from now on; below 0 if it is not.
     pub fresh_ms: i64,
+}
+
+impl Answer {
+    /// Whether it lies there for others.
+    pub fn is_kept(&self) -> bool {
+        matches!(self.from, From::Hit | From::Stale | From::New { is_kept: true, .. })
+    }
 }
 
 /// Why there is no answer.

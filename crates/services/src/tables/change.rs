@@ -4,6 +4,7 @@
 //! version as they are now. Where the change touched nothing, the row says why.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::{Map, Value as Json};
 
@@ -17,6 +18,10 @@ use super::service::Tables;
 use super::setup;
 use crate::database::{Database, DatabaseError, Dialect, Statement, Step, Stepped, Value};
 use crate::quota::secret::base64;
+
+/// Changes that have cost more are handed over to the writer, in microseconds: so long the caller's
+/// thread can do without.
+const CHANGE_HERE_US: u32 = 1000;
 
 /// What is wrong with a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,18 +216,33 @@ impl Tables {
                 Err(error) => Err(error),
             };
             let health = Health::after(&result);
-            match &result {
-                Ok(Changed::Done { .. }) => this.stats.writes.add(),
-                Ok(_) => {}
-                Err(_) => this.stats.write_errors.add(),
-            }
-            told(&tell, result.map_err(Fault::Database));
+            told(&tell, this.counted(result));
             health
         });
         if self.writers.push(work).is_err() {
             self.stats.overloaded.add();
             told(&done, Err(Fault::Busy("too many changes wait for the database")));
         }
+    }
+
+    /// Makes a change in the caller's thread, if changes of the table have been quick lately and
+    /// nobody is in the way; else gives it back, and nothing has happened.
+    pub fn change_here(&self, mut change: Change) -> Result<Result<Changed, Fault>, Change> {
+        if change.served.paces.change.cost_us() > CHANGE_HERE_US {
+            return Err(change);
+        }
+        self.complete(&mut change);
+        let made = self.writers.try_here(|database| self.make(&change, database));
+        made.map(|made| self.counted(made)).ok_or(change)
+    }
+
+    fn counted(&self, made: Result<Changed, DatabaseError>) -> Result<Changed, Fault> {
+        match &made {
+            Ok(Changed::Done { .. }) => self.stats.writes.add(),
+            Ok(_) => {}
+            Err(_) => self.stats.write_errors.add(),
+        }
+        made.map_err(Fault::Database)
     }
 
     fn make(&self, change: &Change, database: &mut dyn Database) -> Result<Changed, DatabaseError> {
@@ -236,7 +256,12 @@ impl Tables {
             Step::Read { sql: read.text, values: read.values },
             setup::version_step(&table.name),
         ];
-        let done = match database.unit(&steps) {
+        let begun = Instant::now();
+        let done = database.unit(&steps);
+        if !matches!(done, Err(DatabaseError::Busy(_))) {
+            change.served.paces.change.took(begun.elapsed());
+        }
+        let done = match done {
             Err(DatabaseError::Duplicate(_)) if is_insert => return Ok(Changed::Exists),
             done => done?,
         };

@@ -5,7 +5,7 @@ use std::time::Instant;
 use aws_lc_rs::digest::{SHA256, digest};
 
 use super::ask::Ask;
-use super::page::Page;
+use super::page::{Coding, Page};
 use super::query::{Query, Shape, Target, one_sql};
 use super::rows::{write_row, write_rows};
 use super::setup;
@@ -62,7 +62,7 @@ pub fn read(
     let fresh_ms =
         if is_nothing { caching.ttl_ms.min(caching.negative_ms) } else { caching.ttl_ms };
     page.fresh_ms = u32::try_from(fresh_ms).unwrap_or(u32::MAX);
-    Ok(Page { fill: fill & !1, version, changed_us, filled_ms, cost_us, ..page })
+    Ok(Page { fill: fill & !Coding::TRIED, version, changed_us, filled_ms, cost_us, ..page })
 }
 
 fn page(status: u16, body: Vec<u8>) -> Page {

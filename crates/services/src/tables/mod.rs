@@ -7,8 +7,8 @@
 //!   fill.rs      a question's answer from the database, as JSON (rows.rs)
 //!   change.rs    changes of rows           versions.rs  what is known of a table's changes
 //!   page.rs      a kept answer             shelf.rs     where kept answers lie
-//!   token.rs     who calls                 pool.rs      threads with connections
-//!   widen.rs     tables that grow
+//!   token.rs     who calls                 pool.rs      threads with connections; pace.rs
+//!   widen.rs     tables that grow          packing.rs   bodies in fewer bytes
 //! ```
 
 pub mod ask;
@@ -16,6 +16,8 @@ pub mod change;
 pub mod date;
 mod fill;
 pub mod odata;
+pub mod pace;
+mod packing;
 pub mod page;
 mod pool;
 pub mod query;

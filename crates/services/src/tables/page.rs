@@ -6,15 +6,16 @@
 //! the body as it is, then compressed in three ways, each as long as the last four numbers say
 //! ```
 //!
-//! FILL is a number of its own for each filling, in hexadecimal digits; FILLED is in milliseconds
-//! since 1970; FRESH in milliseconds; COST is the time that the database took, in microseconds;
-//! NEXT is the query of the next page, or `-`.
+//! FILL is a number of its own for each filling, in hexadecimal digits, whose last three bits say
+//! which codings have been tried; FILLED is in milliseconds since 1970; FRESH in milliseconds; COST
+//! is the time that the database took, in microseconds; NEXT is the query of the next page, or `-`.
 //!
 //! **Invariant:** bytes that are not exactly of this form are no page.
 
 use std::any::Any;
 use std::fmt::Write;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
 
@@ -42,6 +43,14 @@ impl Coding {
     /// All, in the order of [`Page::bodies`].
     pub const ALL: [Coding; 4] = [Coding::Plain, Coding::Gzip, Coding::Br, Coding::Zstd];
 
+    /// The codings in the last bits of a filling's number.
+    pub const TRIED: u64 = 7;
+
+    /// Its bit there; none for [`Coding::Plain`].
+    fn bit(self) -> u8 {
+        1 << self as u8 >> 1
+    }
+
     /// The token in HTTP.
     pub fn word(self) -> &'static str {
         ["identity", "gzip", "br", "zstd"][self as usize]
@@ -51,7 +60,7 @@ impl Coding {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Page {
-    /// The number of its filling.
+    /// The number of its filling, and which codings have been tried since.
     pub fill: u64,
     /// HTTP's status: 200, 404, 410.
     pub status: u16,
@@ -75,12 +84,47 @@ pub struct Page {
     pub bodies: [Bytes; 4],
     /// What a door makes of it once, such as headers.
     pub prepared: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// The codings that somebody has asked for.
+    pub asked: AtomicU8,
 }
 
 impl Page {
     /// The body as it is.
     pub fn plain(&self) -> &Bytes {
         &self.bodies[0]
+    }
+
+    /// Whether the caller is the first one who wants a body in this coding, which nobody has tried.
+    pub fn is_first_to_ask(&self, coding: Coding) -> bool {
+        let bit = coding.bit();
+        self.fill & u64::from(bit) == 0 && self.asked.fetch_or(bit, Ordering::AcqRel) & bit == 0
+    }
+
+    /// Nobody has asked for this coding after all.
+    pub fn unask(&self, coding: Coding) {
+        self.asked.fetch_and(!coding.bit(), Ordering::AcqRel);
+    }
+
+    /// The same with a body in one more coding; an empty one says that it was tried.
+    pub fn with(&self, coding: Coding, body: Bytes) -> Page {
+        let Page { status, version, changed_us, filled_ms, fresh_ms, cost_us, rows, .. } = *self;
+        let (etag, next, mut bodies) = (self.etag.clone(), self.next.clone(), self.bodies.clone());
+        bodies[coding as usize] = body;
+        let fill = self.fill | u64::from(coding.bit());
+        Page {
+            fill,
+            status,
+            version,
+            changed_us,
+            filled_ms,
+            fresh_ms,
+            cost_us,
+            rows,
+            etag,
+            next,
+            bodies,
+            ..Page::default()
+        }
     }
 
     /// The first bytes of its key's value, as far as they tell it from all other pages.
@@ -153,7 +197,7 @@ impl Page {
             etag: text(etag),
             next: text(next),
             bodies,
-            prepared: OnceLock::new(),
+            ..Page::default()
         })
     }
 }

@@ -18,12 +18,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::ask::{Answer, Ask, Control, Done, Fault, Filled, Forward, From, Served, Watch, prefix};
 use super::fill;
 use super::page::{Coding, Page};
 use super::pool::{Health, Pool};
+use super::query::Target;
 use super::setup;
 use super::shelf::{Hot, Shelf};
 use super::stats::Stats;
@@ -35,10 +36,11 @@ const REFILLS_MAX: u32 = 3;
 const ONCE_MAX: usize = 100_000;
 /// The version of the newest kept answer is remembered for so long, in milliseconds: ten years.
 const NEWEST_MS: i64 = 10 * 365 * 86_400_000;
+/// Queries that have cost more are handed over to the readers, in microseconds: so long the
+/// caller's thread can do without.
+const READ_HERE_US: u32 = 200;
 /// Comparing hits takes one part in so many of the time, at most.
 const SAMPLE_SHARE: u64 = 100;
-/// Bodies below this are not compressed, in bytes.
-const COMPRESS_BYTES_MIN: usize = 512;
 
 /// Times and limits of the service.
 #[derive(Debug, Clone)]
@@ -96,7 +98,7 @@ pub struct Tables {
     pub(super) widening: Mutex<()>,
     pub(super) parts: Parts,
     hot: Hot,
-    readers: Pool,
+    pub(super) readers: Pool,
     pub(super) writers: Pool,
     flights: Mutex<HashMap<Arc<str>, Flight>>,
     once: Mutex<HashSet<u64>>,
@@ -106,7 +108,7 @@ pub struct Tables {
     sample_after_us: AtomicU64,
     /// What has happened.
     pub stats: Stats,
-    this: Weak<Tables>,
+    pub(super) this: Weak<Tables>,
 }
 
 /// What a look came to.
@@ -368,7 +370,19 @@ impl Tables {
     pub fn fetch(&self, ask: &Arc<Ask>, fetch: &Fetch, done: Done) -> bool {
         self.stats.misses.add();
         let waiter = Waiter { need: fetch.need, tries: 0, done };
-        self.board(ask, Some(waiter), fetch.is_stored)
+        self.board(ask, Some(waiter), fetch.is_stored, false)
+    }
+
+    /// The same; in the caller's thread if that is short work and nobody else waits.
+    pub fn fetch_here(&self, ask: &Arc<Ask>, fetch: &Fetch, done: Done) -> bool {
+        self.stats.misses.add();
+        let waiter = Waiter { need: fetch.need, tries: 0, done };
+        let cost_us = match (&ask.target, &fetch.stale) {
+            (Target::One { .. }, _) => ask.served.paces.row.cost_us(),
+            (Target::List(_), Some(page)) => page.cost_us,
+            (Target::List(_), None) => u32::MAX,
+        };
+        self.board(ask, Some(waiter), fetch.is_stored, cost_us <= READ_HERE_US)
     }
 
     /// Answers in one of the service's threads, for callers that must not wait or look themselves.
@@ -412,10 +426,16 @@ impl Tables {
 
     /// Reads it anew for those who come later.
     fn renew(&self, ask: &Arc<Ask>) {
-        self.board(ask, None, true);
+        self.board(ask, None, true, false);
     }
 
-    fn board(&self, ask: &Arc<Ask>, waiter: Option<Waiter>, is_stored: bool) -> bool {
+    fn board(
+        &self,
+        ask: &Arc<Ask>,
+        waiter: Option<Waiter>,
+        is_stored: bool,
+        is_short: bool,
+    ) -> bool {
         let mut flights = lock(&self.flights);
         let is_under_way = flights.contains_key(&ask.key);
         let flight = flights.entry(Arc::clone(&ask.key)).or_default();
@@ -427,8 +447,22 @@ impl Tables {
         }
         flight.waiters.extend(waiter);
         drop(flights);
-        self.take_off(Arc::clone(ask));
+        if !(is_short && self.land_here(ask)) {
+            self.take_off(Arc::clone(ask));
+        }
         false
+    }
+
+    /// Runs the query of a flight in the caller's thread; whether that could be done.
+    fn land_here(&self, ask: &Arc<Ask>) -> bool {
+        let read = |database: &mut dyn Database| {
+            fill::read(ask, database, &*self.parts.clock, self.random())
+        };
+        // After an error a thread tries it again.
+        let Some(Ok(page)) = self.readers.try_here(read) else { return false };
+        self.stats.fills.add();
+        self.deliver(ask, Arc::new(page));
+        true
     }
 
     /// Queues the query of a flight.
@@ -491,6 +525,9 @@ impl Tables {
     }
 
     fn deliver(&self, ask: &Arc<Ask>, page: Arc<Page>) {
+        if matches!(ask.target, Target::One { .. }) {
+            ask.served.paces.row.took(Duration::from_micros(page.cost_us.into()));
+        }
         let versions = &ask.served.versions;
         if versions.saw(page.version) {
             tracing::debug!(table = ask.served.table.name, version = page.version, "changed");
@@ -520,9 +557,6 @@ impl Tables {
         if is_again {
             self.stats.refills.add();
             return self.take_off(Arc::clone(ask));
-        }
-        if is_kept {
-            self.compress(ask, &page);
         }
     }
 
@@ -583,7 +617,7 @@ impl Tables {
         is_kept
     }
 
-    fn put(&self, ask: &Ask, page: &Arc<Page>) -> bool {
+    pub(super) fn put(&self, ask: &Ask, page: &Arc<Page>) -> bool {
         let caching = &ask.served.table.caching;
         let past_ms = caching.stale_ms.max(caching.stale_if_error_ms) as i64;
         let until_ms = page.filled_ms + i64::from(page.fresh_ms) + past_ms;
@@ -601,39 +635,6 @@ impl Tables {
             Err(_) => self.stats.shelf_errors.add(),
         }
         put.is_ok()
-    }
-
-    /// Adds the compressed bodies, after everybody has been served.
-    fn compress(&self, ask: &Ask, page: &Arc<Page>) {
-        if page.plain().len() < COMPRESS_BYTES_MIN {
-            return;
-        }
-        let bodies = Coding::ALL.map(|coding| match coding {
-            Coding::Plain => page.plain().clone(),
-            coding => (self.parts.compress)(coding, page.plain()).into(),
-        });
-        let (etag, next) = (page.etag.clone(), page.next.clone());
-        let Page { fill, status, version, filled_ms, fresh_ms, cost_us, rows, .. } = **page;
-        let changed_us = page.changed_us;
-        let page = Page {
-            fill: fill ^ 1,
-            status,
-            version,
-            changed_us,
-            filled_ms,
-            fresh_ms,
-            cost_us,
-            rows,
-            etag,
-            next,
-            bodies,
-            ..Page::default()
-        };
-        // Whoever removed or replaced it meanwhile has the last word.
-        let start = Page { fill, ..Page::default() }.start();
-        if self.parts.shelf.begins(&ask.key, &start, self.now_ms()) == Ok(true) {
-            self.put(ask, &Arc::new(page));
-        }
     }
 
     /// Compares a kept answer with the database.

@@ -211,8 +211,8 @@ fn serve(
     let sql = "SELECT version, changed FROM forebay_table WHERE name = ?";
     let found = database.query(sql, &[table.name.as_str().into()])?;
     let begun = found.first().map_or((0, 0), |row| (row[0].int(), row[1].int()));
-    let (versions, is_compared) = Default::default();
-    let served = Served { table, versions: Arc::new(versions), watch, begun, is_compared };
+    let (versions, is_compared, paces) = Default::default();
+    let served = Served { table, versions: Arc::new(versions), watch, begun, is_compared, paces };
     served.versions.reset(begun.0);
     Ok(served)
 }

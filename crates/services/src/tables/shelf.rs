@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use foldhash::fast::RandomState;
+
 use super::page::Page;
 
 /// Looks at so many hot answers to find one that was used long ago.
@@ -38,7 +40,7 @@ pub struct Hot {
 #[derive(Default)]
 struct Pages {
     bytes: usize,
-    pages: HashMap<Arc<str>, (Arc<Page>, u64)>,
+    pages: HashMap<Arc<str>, (Arc<Page>, u64), RandomState>,
 }
 
 impl Hot {

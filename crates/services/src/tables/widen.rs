@@ -100,6 +100,7 @@ impl Tables {
             versions: Arc::clone(&served.versions),
             watch: served.watch,
             begun: served.begun,
+            paces: Arc::clone(&served.paces),
             is_compared: AtomicBool::new(served.is_compared.load(Ordering::Acquire)),
         };
         self.serve(wider);
