@@ -15,6 +15,7 @@
 use std::any::Any;
 use std::fmt::Write;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
 
@@ -73,11 +74,24 @@ pub struct Page {
     pub next: String,
     /// The body by [`Coding`]; one that is not there is empty.
     pub bodies: [Bytes; 4],
+    /// A later version that it is right at as well; below `version` if there is none. Not part of
+    /// its form as a value: who restores it knows nothing of what was changed meanwhile.
+    pub outlived: AtomicI64,
     /// What a door makes of it once, such as headers.
     pub prepared: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Page {
+    /// The newest version that it is known to be right at.
+    pub fn right_at(&self) -> i64 {
+        self.version.max(self.outlived.load(Ordering::Acquire))
+    }
+
+    /// It is right at this version, too, and at all between.
+    pub fn outlive(&self, version: i64) {
+        self.outlived.fetch_max(version, Ordering::AcqRel);
+    }
+
     /// The body as it is.
     pub fn plain(&self) -> &Bytes {
         &self.bodies[0]
@@ -153,7 +167,7 @@ impl Page {
             etag: text(etag),
             next: text(next),
             bodies,
-            prepared: OnceLock::new(),
+            ..Page::default()
         })
     }
 }
