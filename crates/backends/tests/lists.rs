@@ -220,6 +220,16 @@ fn columns_are_what_the_database_says() {
         };
         assert_eq!(ask(&mut *database), want);
         run(&mut *database, "DROP TABLE hostile");
+        if dialect == Dialect::Postgres {
+            run(&mut *database, setup::create(&table, dialect));
+            run(&mut *database, "ALTER TABLE hostile ENABLE ROW LEVEL SECURITY");
+            assert_eq!(ask(&mut *database), [false; 7], "rows decide who sees others");
+            run(&mut *database, "ALTER TABLE hostile RENAME TO hostile_base");
+            run(&mut *database, "CREATE VIEW hostile AS SELECT * FROM hostile_base");
+            assert_eq!(ask(&mut *database), [false; 7], "a view");
+            run(&mut *database, "DROP VIEW hostile");
+            run(&mut *database, "DROP TABLE hostile_base");
+        }
         if dialect == Dialect::Mysql {
             let tree = "CREATE TABLE hostile (id BIGINT PRIMARY KEY, up BIGINT, \
                         FOREIGN KEY (up) REFERENCES hostile (id) ON DELETE CASCADE)";

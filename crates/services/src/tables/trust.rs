@@ -127,7 +127,8 @@ fn is_mysql(kind: Kind, row: &Row, is_owner: bool) -> bool {
     }
 }
 
-/// Name, type, collation.
+/// Name, type, collation, of a table in which a row depends on no other one: not of a view, and no
+/// policy says who sees it.
 fn postgres(database: &mut dyn Database, table: &Table) -> Result<Option<Vec<Row>>, DatabaseError> {
     let encoding = database.query("SELECT current_setting('server_encoding')", &[])?;
     if encoding.first().is_none_or(|row| row[0].text() != "UTF8") {
@@ -135,7 +136,10 @@ fn postgres(database: &mut dyn Database, table: &Table) -> Result<Option<Vec<Row
     }
     let sql = "SELECT CAST(column_name AS text), CAST(data_type AS text), \
                CAST(collation_name AS text) FROM information_schema.columns \
-               WHERE table_schema = current_schema() AND table_name = ?";
+               WHERE table_schema = current_schema() AND table_name = ? AND EXISTS \
+               (SELECT 1 FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace \
+               WHERE n.nspname = table_schema AND r.relname = table_name \
+               AND r.relkind IN ('r', 'p') AND NOT r.relrowsecurity)";
     database.query(sql, &[table.name.as_str().into()]).map(Some)
 }
 
