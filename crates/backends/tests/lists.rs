@@ -6,8 +6,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use common::{Dice, filter, percent_encoded};
 use forebay_backends::address::open;
@@ -36,8 +35,12 @@ const COLUMNS: [(&str, Kind); 7] = [
 const FILTERS: u64 = 3000;
 const ROWS: usize = 60;
 
+/// The tests have the same tables in those databases: one after the other.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Every database there is, and a folder for SQLite's.
 fn databases(name: &str, run: impl Fn(Arc<dyn Connect>)) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let mut addresses = vec![format!("sqlite:{name}.db")];
