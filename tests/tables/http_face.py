@@ -142,6 +142,24 @@ def requests_have_a_say():
     assert call("GET", address, if_version_at_least=str(version + 1000)).status == 503
 
 
+def lists_outlive_what_cannot_touch_them():
+    insert("outlives", rank=800)
+    address = where("todo", filter="rank eq 800")
+    first = call("GET", address)
+    before = FOREBAY.stats()["outlived"]
+    for words in (("POST", "/tables/todo", {"id": "beside", "rank": 801}),
+                  ("PATCH", "/tables/todo/beside", {"rank": 802})):
+        version = call(*words).headers["x-table-version"]
+        kept = call("GET", address, if_version_at_least=version)
+        assert kept.headers["x-cache"] == "HIT" and kept.headers["x-table-version"] == version
+        assert "forebay; hit" in kept.headers["cache-status"] and kept.body == first.body
+        same = call("GET", address, if_none_match=first.headers["etag"])
+        assert same.status == 304 and same.headers["x-table-version"] == version
+    assert FOREBAY.stats()["outlived"] == before + 2
+    call("PATCH", "/tables/todo/beside", {"rank": 800})
+    assert call("GET", address).headers["x-cache"] == "MISS"
+
+
 def tokens_are_looked_at():
     good = face.token("ann")
     assert call("GET", "/tables/mine").status == 401
@@ -320,7 +338,8 @@ def the_document_has_every_table():
 
 CASES = [
     versions_are_demanded, a_row_lives_and_dies, numbers_are_given_to_rows_that_count,
-    lists_have_pages, every_answer_says_what_it_is, requests_have_a_say, tokens_are_looked_at,
+    lists_have_pages, every_answer_says_what_it_is, requests_have_a_say,
+    lists_outlive_what_cannot_touch_them, tokens_are_looked_at,
     nonsense_is_named, nothing_gets_into_sql, scripts_of_known_origins_may_call, answers_are_keys,
     others_changes_are_seen_within_the_bound, a_change_that_waits_holds_up_nobody_else,
     a_dynamic_table_grows_by_what_it_is_sent,

@@ -6,6 +6,7 @@
 //! stores come in through the traits, time and random bits are passed in.
 
 pub mod database;
+pub mod pace;
 pub mod quota;
 pub mod saga;
 pub mod store;

@@ -71,11 +71,12 @@ pub(super) struct Form {
     pub has_body: bool,
 }
 
-/// The headers of a hit, as they are for a second.
+/// The headers of a hit, as they are for a second, and until it outlives a change.
 struct Ready {
     form: Form,
     ttl: i64,
     age: i64,
+    version: i64,
     headers: HeaderMap,
 }
 
@@ -95,7 +96,7 @@ fn common(ask: &Ask, page: &Page, form: Form) -> HeaderMap {
     }
     headers.insert(header::VARY, VARY);
     headers.insert(header::CACHE_CONTROL, value(&cache_control(ask)));
-    headers.insert(X_TABLE_VERSION, HeaderValue::from(page.version));
+    headers.insert(X_TABLE_VERSION, HeaderValue::from(page.right_at()));
     if !page.etag.is_empty() {
         headers.insert(header::ETAG, value(&tag_in(&page.etag, form.coding)));
     }
@@ -150,14 +151,17 @@ fn of_hit(ask: &Ask, answer: &Answer, form: Form) -> HeaderMap {
         return all(ask, answer, form);
     };
     let (ttl, age) = (answer.fresh_ms.div_euclid(1000), answer.age_ms / 1000);
+    let version = page.right_at();
     let mut prepared = prepared.lock().unwrap_or_else(PoisonError::into_inner);
     match &*prepared {
-        Some(ready) if (ready.form, ready.ttl, ready.age) == (form, ttl, age) => {
+        Some(ready)
+            if (ready.form, ready.ttl, ready.age, ready.version) == (form, ttl, age, version) =>
+        {
             ready.headers.clone()
         }
         _ => {
             let headers = all(ask, answer, form);
-            *prepared = Some(Ready { form, ttl, age, headers: headers.clone() });
+            *prepared = Some(Ready { form, ttl, age, version, headers: headers.clone() });
             headers
         }
     }

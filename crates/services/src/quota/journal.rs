@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 use super::answer::{Ack, Outcome, Refusal, refuse};
 use super::batch::{Batch, Record};
 use super::known::{Known, release};
-use super::lead::Pace;
 use super::org::Org;
 use super::queue::{Group, Queue, Rows, Work};
 use super::service::lock;
 use super::writer::{Clock, Committer, Counts, Crowd, Grouping, run_job};
 use crate::database::{Connect, DatabaseError, Statement};
+use crate::pace::Pace;
 use crate::store::Store;
 
 /// Where frames are kept until the database has them.

@@ -15,43 +15,13 @@
 //! when the handler is dropped.
 //! **Invariant:** an event loop waits for a disk only if that was quick of late.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
-use std::time::Duration;
 
 use super::journal::{Between, Scribe};
 use super::queue::{Queue, Work};
 
-/// An event loop waits for the disk if it was not slower than this of late.
-const QUICK: Duration = Duration::from_millis(1);
-
-/// The slowest flush of late: each one that is quicker takes an eighth off.
-#[derive(Debug)]
-pub(super) struct Pace {
-    nanoseconds: AtomicU64,
-}
-
-impl Default for Pace {
-    /// Slow, until it is known better.
-    fn default() -> Pace {
-        Pace { nanoseconds: AtomicU64::new(QUICK.as_nanos() as u64 * 2) }
-    }
-}
-
-impl Pace {
-    /// A flush took so long.
-    pub fn took(&self, time: Duration) {
-        let slowest = self.nanoseconds.load(Ordering::Relaxed);
-        let faded = slowest - slowest / 8;
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.nanoseconds.store(time.max(faded), Ordering::Relaxed);
-    }
-
-    /// Whether the next one can be expected to be quick.
-    pub fn is_quick(&self) -> bool {
-        self.nanoseconds.load(Ordering::Relaxed) < QUICK.as_nanos() as u64
-    }
-}
+/// An event loop waits for the disk if it was not slower than this of late, in microseconds.
+const QUICK_US: u32 = 1000;
 
 /// Where those who lead meet the journal's thread.
 pub(super) struct Pen {
@@ -63,7 +33,7 @@ pub(super) struct Pen {
 impl Pen {
     /// Whether a request that comes now may be led: nobody else was there of late.
     pub fn is_free(&self) -> bool {
-        self.between.crowd.is_lone() && self.between.pace.is_quick()
+        self.between.crowd.is_lone() && self.between.pace.cost_us() < QUICK_US
     }
 }
 
@@ -120,26 +90,5 @@ impl Drop for Lead {
         if !self.is_settled {
             self.pen.queue.nudge();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_slow_flush_is_remembered_for_a_while() {
-        let (pace, quick) = (Pace::default(), Duration::from_micros(100));
-        let flushes_until_quick = || {
-            let mut count = 0;
-            while !pace.is_quick() {
-                pace.took(quick);
-                count += 1;
-            }
-            count
-        };
-        assert_eq!(flushes_until_quick(), 6);
-        pace.took(Duration::from_millis(50));
-        assert_eq!(flushes_until_quick(), 30);
     }
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::pace::Paces;
+use super::matching::Matcher;
 use super::page::Page;
 use super::query::{Shape, Target};
 use super::schema::Table;
+use super::trust::Trust;
 use super::versions::Versions;
 use crate::database::{DatabaseError, Value};
+use crate::pace::Pace;
 use crate::quota::secret::digest;
 
 /// Keys longer than this end in a digest, in bytes.
@@ -21,6 +23,8 @@ pub struct Served {
     pub table: Table,
     /// What is known of its version.
     pub versions: Arc<Versions>,
+    /// Which columns are compared in memory as in the database.
+    pub trust: Trust,
     /// How changes by others are noticed.
     pub watch: Watch,
     /// The version when the service began, and when the change was made that led to it.
@@ -29,6 +33,15 @@ pub struct Served {
     pub is_compared: AtomicBool,
     /// What work on it has cost lately.
     pub paces: Arc<Paces>,
+}
+
+/// What work on a table has cost lately.
+#[derive(Debug, Default)]
+pub struct Paces {
+    /// Changes.
+    pub change: Pace,
+    /// Reading one row.
+    pub row: Pace,
 }
 
 /// How changes by others are noticed.
@@ -95,6 +108,15 @@ impl Ask {
             Target::List(_) => self.served.versions.is_list_good(label),
             Target::One { id, .. } => self.served.versions.is_row_good(id, label),
         }
+    }
+
+    /// Whether a list that was right at version `from` is right at `to`: nothing has changed since
+    /// then but rows that are certainly not of it.
+    pub fn outlives(&self, from: i64, to: i64) -> bool {
+        let Target::List(query) = &self.target else { return false };
+        let Served { table, trust, versions, .. } = &*self.served;
+        let mut matcher = Matcher::new(query, table, trust, self.owner.as_deref());
+        versions.only(from, to, |touched| matcher.is_spared(touched))
     }
 }
 

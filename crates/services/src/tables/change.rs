@@ -1,22 +1,24 @@
 //! Changes: what a body says, typed; their SQL; and what became of them.
 //!
-//! A change is one transaction: the change with its conditions, then the row and the table's
-//! version as they are now. Where the change touched nothing, the row says why.
+//! A change is one transaction: the row as it was, locked; the change with its conditions; then the
+//! row and the table's version as they are now. Where the change touched nothing, the row says why.
+//! What the row was and is says later which kept lists the change cannot touch ([`super::recent`]).
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Map, Value as Json};
 
-use super::ask::{Change, ChangeDone, Changed, Fault, Verb};
+use super::ask::{Change, ChangeDone, Changed, Fault, Served, Verb, Watch};
 use super::date;
 use super::odata::sql::{Sql, date_value};
 use super::pool::{Health, Work};
 use super::query::{columns, id_of, where_id};
+use super::recent::Touched;
 use super::schema::{Kind, Table};
 use super::service::Tables;
 use super::setup;
-use crate::database::{Database, DatabaseError, Dialect, Statement, Step, Stepped, Value};
+use crate::database::{Database, DatabaseError, Dialect, Row, Statement, Step, Stepped, Value};
 use crate::quota::secret::base64;
 
 /// Changes that have cost more are handed over to the writer, in microseconds: so long the caller's
@@ -141,11 +143,20 @@ fn update<'t>(change: &Change, table: &'t Table, dialect: Dialect) -> Sql<'t> {
     sql
 }
 
+/// Whether nobody else may change the row until the transaction ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    Yes,
+    No,
+}
+
 /// Reads the row of a change, marked or not.
-fn row<'t>(change: &Change, table: &'t Table, dialect: Dialect) -> Sql<'t> {
+fn row(change: &Change, dialect: Dialect, lock: Lock) -> Sql<'_> {
+    let table = &change.served.table;
     let mut sql = Sql::new(table, dialect);
     let all: Vec<usize> = (0..table.columns.len()).collect();
     columns(&mut sql, &all);
+    plain_dates(&mut sql, change);
     sql.push(" FROM ").name(&table.name);
     if change.id == Value::Null {
         sql.push(" WHERE ").column(0).push(match dialect {
@@ -156,7 +167,41 @@ fn row<'t>(change: &Change, table: &'t Table, dialect: Dialect) -> Sql<'t> {
     } else {
         where_id(&mut sql, &change.id, change.owner.as_deref(), true);
     }
+    // SQLite has one writer at a time.
+    if lock == Lock::Yes && dialect != Dialect::Sqlite {
+        sql.push(" FOR UPDATE");
+    }
     sql
+}
+
+/// On PostgreSQL, one more column: whether the row's dates are what they are read as. Those without
+/// end, before our era or finer than a millisecond are read as others.
+fn plain_dates(sql: &mut Sql<'_>, change: &Change) {
+    if !has_plain(change, sql.dialect) {
+        return;
+    }
+    sql.push(", (TRUE");
+    let columns = &change.served.table.columns;
+    for place in (0..columns.len()).filter(|place| columns[*place].kind == Kind::Date) {
+        if !change.served.trust.has(place) {
+            continue;
+        }
+        sql.push(" AND (").column(place).push(" IS NULL OR (").column(place);
+        sql.push(" BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999+00' AND ");
+        sql.column(place).push(" = date_trunc('milliseconds', ").column(place).push(")))");
+    }
+    sql.push(")");
+}
+
+/// Whether rows have that column.
+fn has_plain(change: &Change, dialect: Dialect) -> bool {
+    dialect == Dialect::Postgres && is_noted(change)
+}
+
+/// What it says.
+fn is_plain(change: &Change, row: &Row) -> bool {
+    let is_asked = has_plain(change, change.served.trust.dialect);
+    !is_asked || row.get(change.served.table.columns.len()) == Some(&Value::Bool(true))
 }
 
 /// A row's version, as no row had it before: the time, and never the same twice.
@@ -246,37 +291,74 @@ impl Tables {
     }
 
     fn make(&self, change: &Change, database: &mut dyn Database) -> Result<Changed, DatabaseError> {
-        let table = &change.served.table;
+        let Served { table, versions, .. } = &*change.served;
         let dialect = database.dialect();
         let is_insert = matches!(change.verb, Verb::Insert);
         let write = if is_insert { insert } else { update }(change, table, dialect);
-        let read = row(change, table, dialect);
-        let steps = [
+        let read = |sql: Sql<'_>| Step::Read { sql: sql.text, values: sql.values };
+        let before =
+            (is_noted(change) && !is_insert).then(|| read(row(change, dialect, Lock::Yes)));
+        let has_before = before.is_some();
+        let steps = before.into_iter().chain([
             Step::Write(Statement::run(write.text, write.values)),
-            Step::Read { sql: read.text, values: read.values },
+            read(row(change, dialect, Lock::No)),
             setup::version_step(&table.name),
-        ];
-        let begun = Instant::now();
-        let done = database.unit(&steps);
+        ]);
+        let (era, begun) = (versions.era(), Instant::now());
+        let done = database.unit(&steps.collect::<Vec<_>>());
         if !matches!(done, Err(DatabaseError::Busy(_))) {
             change.served.paces.change.took(begun.elapsed());
         }
-        let done = match done {
+        let mut done = match done {
             Err(DatabaseError::Duplicate(_)) if is_insert => return Ok(Changed::Exists),
             done => done?,
         };
-        let [count, row, version] = <[Stepped; 3]>::try_from(done)
+        let before = if has_before { done.remove(0).into_rows() } else { Vec::new() };
+        let [count, after, version] = <[Stepped; 3]>::try_from(done)
             .map_err(|_| DatabaseError::Refused("another number of results".into()))?;
-        let row = row.into_rows().into_iter().next();
+        let after = after.into_rows();
         let version = version.into_rows().first().map_or(0, |row| row[0].int());
+        if let Some(touched) = touched(change, count.count(), before, &after) {
+            versions.touched(version, touched, era);
+        }
+        let row = after.into_iter().next().map(|mut row| {
+            row.truncate(table.columns.len());
+            row
+        });
         if count.count() > 0 {
             let id = row.as_ref().map_or(&change.id, |row| &row[0]);
-            change.served.versions.wrote(id, version);
+            versions.wrote(id, version);
             return Ok(Changed::Done { row, version });
         }
-        change.served.versions.saw(version);
+        versions.saw(version);
         Ok(untouched(change, table, row))
     }
+}
+
+/// Whether what the row was is worth a look: something is kept of the table, its changes are
+/// counted, and something can be said of its columns.
+fn is_noted(change: &Change) -> bool {
+    let Served { table, trust, watch, .. } = &*change.served;
+    table.caching.ttl_ms > 0 && matches!(watch, Watch::Triggers(_)) && trust.is_any()
+}
+
+/// What a change of so many rows did, if that is certain. It is not where several rows have its id;
+/// and where nothing is another value, a product may not have counted it as a change.
+fn touched(change: &Change, count: u64, mut before: Vec<Row>, after: &[Row]) -> Option<Touched> {
+    if !is_noted(change) || count != 1 {
+        // PostgreSQL's triggers count statements, those of no row as well.
+        let is_counted = is_noted(change) && change.served.trust.dialect == Dialect::Postgres;
+        return (count == 0 && is_counted).then_some(Touched { before: None, after: None });
+    }
+    let is_insert = matches!(change.verb, Verb::Insert);
+    let is_gone = matches!(change.verb, Verb::Delete) && change.served.table.deleted.is_none();
+    let counts = (before.len(), after.len());
+    if counts != (usize::from(!is_insert), usize::from(!is_gone)) {
+        return None;
+    }
+    let (before, after) = (before.pop(), after.first().cloned());
+    let are_plain = before.iter().chain(&after).all(|row| is_plain(change, row));
+    (are_plain && before != after).then_some(Touched { before, after })
 }
 
 /// Why a change touched nothing.

@@ -6,8 +6,10 @@
 //!   ask.rs       questions and answers     service.rs   the cache: look, fetch, keep
 //!   fill.rs      a question's answer from the database, as JSON (rows.rs)
 //!   change.rs    changes of rows           versions.rs  what is known of a table's changes
+//!   recent.rs    the last changes          matching.rs  which lists they cannot touch
 //!   page.rs      a kept answer             shelf.rs     where kept answers lie
-//!   token.rs     who calls                 pool.rs      threads with connections; pace.rs
+//!   trust.rs     columns that are compared in memory as in the database
+//!   token.rs     who calls                 pool.rs      threads with connections
 //!   widen.rs     tables that grow          packing.rs   bodies in fewer bytes
 //! ```
 
@@ -15,12 +17,13 @@ pub mod ask;
 pub mod change;
 pub mod date;
 mod fill;
+pub mod matching;
 pub mod odata;
-pub mod pace;
 mod packing;
 pub mod page;
 mod pool;
 pub mod query;
+pub mod recent;
 pub mod rows;
 pub mod schema;
 pub mod service;
@@ -30,6 +33,7 @@ pub mod stats;
 #[doc(hidden)]
 pub mod testing;
 pub mod token;
+pub mod trust;
 pub mod versions;
 pub mod widen;
 

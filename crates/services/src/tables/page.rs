@@ -15,7 +15,7 @@
 use std::any::Any;
 use std::fmt::Write;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 
 use bytes::Bytes;
 
@@ -82,6 +82,9 @@ pub struct Page {
     pub next: String,
     /// The body by [`Coding`]; one that is not there is empty.
     pub bodies: [Bytes; 4],
+    /// A later version that it is right at as well; below `version` if there is none. Not part of
+    /// its form as a value: who restores it knows nothing of what was changed meanwhile.
+    pub outlived: AtomicI64,
     /// What a door makes of it once, such as headers.
     pub prepared: OnceLock<Box<dyn Any + Send + Sync>>,
     /// The codings that somebody has asked for.
@@ -89,6 +92,16 @@ pub struct Page {
 }
 
 impl Page {
+    /// The newest version that it is known to be right at.
+    pub fn right_at(&self) -> i64 {
+        self.version.max(self.outlived.load(Ordering::Acquire))
+    }
+
+    /// It is right at this version, too, and at all between.
+    pub fn outlive(&self, version: i64) {
+        self.outlived.fetch_max(version, Ordering::AcqRel);
+    }
+
     /// The body as it is.
     pub fn plain(&self) -> &Bytes {
         &self.bodies[0]
@@ -123,6 +136,7 @@ impl Page {
             etag,
             next,
             bodies,
+            outlived: self.right_at().into(),
             ..Page::default()
         }
     }

@@ -11,6 +11,9 @@
 //!          version < what a waiter knows of: the query is done again for those
 //! ```
 //!
+//! A label below the newest version is as good if all that has changed since then is known not to
+//! touch the answer (matching.rs): then the answer is labelled anew, once for all who ask.
+//!
 //! **Invariant:** an answer labelled below the newest version known is served only as
 //! [`From::StaleIfError`], and says so.
 //! **Invariant:** of each key one query at most is under way.
@@ -284,7 +287,7 @@ impl Tables {
         };
         let age_ms = (now_ms - page.filled_ms).max(0);
         let fresh_ms = i64::from(page.fresh_ms) - age_ms;
-        let why = if !ask.is_good(page.version) || page.version < control.at_least {
+        let why = if !self.is_right(ask, &page) || page.right_at() < control.at_least {
             Forward::Changed
         } else if !allows(control, age_ms, fresh_ms) {
             Forward::Request
@@ -297,6 +300,21 @@ impl Tables {
             return Look::Fault(Fault::NotKept);
         }
         fetch(why, Some(page))
+    }
+
+    /// Whether an answer is right at the newest version known; labels it so where that is new.
+    fn is_right(&self, ask: &Ask, page: &Page) -> bool {
+        let label = page.right_at();
+        if ask.is_good(label) {
+            return true;
+        }
+        let current = ask.served.versions.current();
+        if current <= label || !ask.outlives(label, current) {
+            return false;
+        }
+        page.outlive(current);
+        self.stats.outlived.add();
+        true
     }
 
     fn hit(&self, ask: &Arc<Ask>, page: Arc<Page>, age_ms: i64, fresh_ms: i64) -> Answer {
@@ -350,7 +368,7 @@ impl Tables {
         let fresh_ms = i64::from(page.fresh_ms) - age_ms;
         let most = ask.served.table.caching.stale_if_error_ms as i64;
         // Who knows of a newer version has said that it will not do.
-        if -fresh_ms > most || page.version < fetch.at_least {
+        if -fresh_ms > most || page.right_at() < fetch.at_least {
             return None;
         }
         self.stats.error_hits.add();
@@ -532,13 +550,15 @@ impl Tables {
         if versions.saw(page.version) {
             tracing::debug!(table = ask.served.table.name, version = page.version, "changed");
         }
+        // Whoever knows of a change that cannot touch the answer needs no other one.
+        self.is_right(ask, &page);
         let is_stored = lock(&self.flights).get(&ask.key).is_some_and(|flight| flight.is_stored);
         let is_kept = is_stored && self.keep(ask, &page);
         let mut flights = lock(&self.flights);
         let Some(mut flight) = flights.remove(&ask.key) else { return };
         let waiters = std::mem::take(&mut flight.waiters);
         let (good, early): (Vec<Waiter>, Vec<Waiter>) =
-            waiters.into_iter().partition(|waiter| waiter.need <= page.version);
+            waiters.into_iter().partition(|waiter| waiter.need <= page.right_at());
         // Who came after the query had begun may need another one; who has seen several begin and
         // come too old knows more than the database does.
         let (lost, early): (Vec<Waiter>, Vec<Waiter>) =
@@ -605,7 +625,7 @@ impl Tables {
     }
 
     fn keep(&self, ask: &Ask, page: &Arc<Page>) -> bool {
-        if page.version != ask.served.versions.current() {
+        if page.right_at() != ask.served.versions.current() {
             self.stats.outrun.add();
             return false;
         }
@@ -647,7 +667,8 @@ impl Tables {
             let health = Health::after(&read);
             let Ok(new) = read else { return health };
             ask.served.versions.saw(new.version);
-            if new.version == page.version {
+            // It was right at all versions between.
+            if (page.version..=page.right_at()).contains(&new.version) {
                 this.stats.samples.add();
                 if new.etag != page.etag {
                     this.stats.mismatches.add();

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::ask::{Served, Watch};
 use super::odata::sql::quoted;
 use super::schema::{Column, Declarations, Kind, TABLES_MAX, Table};
+use super::trust::Trust;
 use crate::database::{Database, DatabaseError, Dialect, Statement, Step, Value};
 
 /// Where PostgreSQL's triggers notify of a change.
@@ -211,10 +212,20 @@ fn serve(
     let sql = "SELECT version, changed FROM forebay_table WHERE name = ?";
     let found = database.query(sql, &[table.name.as_str().into()])?;
     let begun = found.first().map_or((0, 0), |row| (row[0].int(), row[1].int()));
+    let trust = trust(database, &table);
     let (versions, is_compared, paces) = Default::default();
-    let served = Served { table, versions: Arc::new(versions), watch, begun, is_compared, paces };
+    let versions = Arc::new(versions);
+    let served = Served { table, versions, trust, watch, begun, is_compared, paces };
     served.versions.reset(begun.0);
     Ok(served)
+}
+
+/// Which columns are compared in memory: none if the database does not say what they are.
+pub fn trust(database: &mut dyn Database, table: &Table) -> Trust {
+    Trust::ask(database, table).unwrap_or_else(|error| {
+        tracing::info!("table {}: every change makes all lists old: {error}", table.name);
+        Trust::none(database.dialect())
+    })
 }
 
 /// Tables of the database that can be served: they have a column `id` and good names.

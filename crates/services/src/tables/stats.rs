@@ -52,6 +52,7 @@ stats! {
     early_refreshes: "Answers renewed before their time was over.";
     kept: "Answers that were kept.";
     outrun: "Answers not kept because the table had changed when they came.";
+    outlived: "Lists that stayed right because changes could not touch them.";
     too_large: "Answers not kept because they are too large.";
     not_admitted: "Answers not kept because they cost little and were asked for once.";
     shelf_errors: "Answers that the keyspace did not take or give.";

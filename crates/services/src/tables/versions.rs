@@ -2,16 +2,18 @@
 //! in the change's own transaction, whoever makes it.
 //!
 //! An answer is labelled with the version in the snapshot that it was read from. A list is good
-//! while its label is the newest version known. One row is good for longer: while every later
-//! version is known to be a change of ours to another row.
+//! while its label is the newest version known, or every later one is known to be a change of ours
+//! that cannot touch it ([`super::recent`]). One row is good while every later version is known to
+//! be a change of ours to another row.
 //!
 //! **Invariant:** whoever has been told of version v (by a write, or an answer labelled v) has
 //! raised `current` to v before, so that nobody is served an older answer afterwards.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
+use super::recent::{Recent, Touched};
 use crate::database::Value;
 
 /// Rows that our changes are remembered of; beyond, all rows count as changed.
@@ -22,6 +24,9 @@ const ROWS_MAX: usize = 10_000;
 pub struct Versions {
     current: AtomicI64,
     rows: Mutex<Rows>,
+    /// How often the database has gone back.
+    era: AtomicU64,
+    recent: RwLock<Recent>,
 }
 
 #[derive(Debug, Default)]
@@ -63,8 +68,32 @@ impl Versions {
         self.saw(version);
     }
 
+    /// In which of the database's pasts we are: another one after each [`Versions::reset`].
+    pub fn era(&self) -> u64 {
+        self.era.load(Ordering::Acquire)
+    }
+
+    /// Exactly this change made this version; it was begun in this era. To be told before
+    /// [`Versions::wrote`], so that who sees the version finds the change.
+    pub fn touched(&self, version: i64, touched: Touched, era: u64) {
+        let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
+        if era == self.era() {
+            recent.add(version, touched);
+        }
+    }
+
+    /// Whether all that has changed after version `from` up to `to` is known and is like that.
+    pub fn only(&self, from: i64, to: i64, is: impl FnMut(&Touched) -> bool) -> bool {
+        let recent = self.recent.read().unwrap_or_else(PoisonError::into_inner);
+        recent.all(from, to, is)
+    }
+
     /// The database has gone back, as after a restore: what is known is worth nothing.
     pub fn reset(&self, version: i64) {
+        let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
+        self.era.fetch_add(1, Ordering::AcqRel);
+        recent.clear();
+        drop(recent);
         let mut rows = self.rows();
         *rows = Rows { accounted: version, floor: version, last: HashMap::new() };
         self.current.store(version, Ordering::Release);
@@ -110,5 +139,22 @@ mod tests {
         assert!(versions.is_row_good(&a, 7));
         versions.reset(2);
         assert!(!versions.is_list_good(7) && !versions.is_row_good(&a, 7));
+    }
+
+    #[test]
+    fn a_change_of_a_past_that_was_undone_is_not_remembered() {
+        let versions = Versions::default();
+        let touched = || Touched { before: None, after: None };
+        versions.reset(4);
+        versions.touched(5, touched(), versions.era());
+        assert!(versions.only(4, 5, |_| true) && !versions.only(4, 5, |_| false));
+        // Begun before the database went back, told after it.
+        let era = versions.era();
+        versions.reset(3);
+        assert!(!versions.only(4, 5, |_| true));
+        versions.touched(4, touched(), era);
+        assert!(!versions.only(3, 4, |_| true));
+        versions.touched(4, touched(), versions.era());
+        assert!(versions.only(3, 4, |_| true));
     }
 }

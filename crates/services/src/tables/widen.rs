@@ -16,6 +16,7 @@ use super::pool::{Health, Work};
 use super::schema::{COLUMNS_MAX, Column, Kind, Table};
 use super::service::Tables;
 use super::setup;
+use super::trust::Trust;
 use crate::database::{Database, DatabaseError};
 
 /// Takes what became of it, once.
@@ -88,16 +89,18 @@ impl Tables {
             table.columns.push(column);
         }
         if table.columns.len() > served.table.columns.len() {
-            self.replace(&served, table);
+            let trust = setup::trust(database, &table);
+            self.replace(&served, table, trust);
         }
         Ok(())
     }
 
-    fn replace(&self, served: &Served, table: Table) {
+    fn replace(&self, served: &Served, table: Table, trust: Trust) {
         let name = table.name.clone();
         let wider = Served {
             table,
             versions: Arc::clone(&served.versions),
+            trust,
             watch: served.watch,
             begun: served.begun,
             paces: Arc::clone(&served.paces),

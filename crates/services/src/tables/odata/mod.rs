@@ -1,6 +1,6 @@
 //! OData expressions, as `$filter` and `$orderby` have them: read, typed against a table's columns,
 //! written in one canonical form, turned into SQL with a mark for every value, and worked out in
-//! memory for tests.
+//! memory: as it has to be for tests, as far as it is certain for kept answers.
 //!
 //! ```text
 //!   lex.rs        letters to tokens, each with its place
@@ -9,6 +9,7 @@
 //!   canonical.rs  the tree as text: equal queries have equal text
 //!   sql.rs        the tree as SQL of three dialects
 //!   model.rs      the tree worked out on a row: what SQL has to agree with
+//!   possible.rs   what SQL can find on a row, as far as that is certain
 //! ```
 //!
 //! **Invariant:** what a client writes reaches SQL only as a value beside the text; names in the
@@ -26,4 +27,5 @@ pub mod expr;
 pub mod lex;
 pub mod model;
 pub mod parse;
+pub mod possible;
 pub mod sql;

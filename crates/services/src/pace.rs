@@ -38,15 +38,6 @@ impl Pace {
     }
 }
 
-/// Those of a table.
-#[derive(Debug, Default)]
-pub struct Paces {
-    /// Changes.
-    pub change: Pace,
-    /// Reading one row.
-    pub row: Pace,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
