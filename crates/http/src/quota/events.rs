@@ -80,8 +80,17 @@ impl Quota {
             // If nobody waits any more, the client has gone.
             let _ = sender.send(outcome);
         });
-        self.service.ingest(Ingest { caller, records, cost, idempotency, now_ms, done });
+        let request = Ingest { caller, records, cost, idempotency, now_ms, done };
+        let lead = self.service.ingest_and_lead(request);
         let reserved = Instant::now();
+        if let Some(mut lead) = lead {
+            // First what else has come to this thread.
+            tokio::task::yield_now().await;
+            if lead.go() {
+                tokio::task::yield_now().await;
+                lead.look_around();
+            }
+        }
         let outcome = receiver.await.unwrap_or_else(|_| {
             let detail = "the server is about to end".to_string();
             refuse(Refusal::Busy { detail, retry_after_s: 1 }, None)

@@ -9,8 +9,9 @@ use super::batch::Batch;
 use super::caller::{Caller, Scope};
 use super::event::Parsed;
 use super::known::{Known, release};
+use super::lead::Lead;
 use super::org::{Cost, NotCharged, Standing};
-use super::queue::{Done, Idempotency, Item, Work};
+use super::queue::{Done, Idempotency, Item, Queue, Work};
 use super::service::{Service, busy, lock};
 use super::writer::Ended;
 use crate::store::Throttled;
@@ -20,6 +21,15 @@ const BACK_MS: i64 = 35 * 86_400_000;
 const AHEAD_MS: i64 = 5 * 60_000;
 /// A counter that is loaded and gone again so often is given up.
 const LOADS_MAX: usize = 8;
+
+/// Adds a request to a queue.
+type Push = fn(&Queue<Work>, Work) -> Result<(), Box<Work>>;
+
+/// Answers a request: nothing is left to be done.
+fn told(done: Done, outcome: Outcome) -> Option<Work> {
+    done(outcome);
+    None
+}
 
 /// A request for ingest.
 pub struct Ingest {
@@ -40,6 +50,26 @@ pub struct Ingest {
 impl Service {
     /// Takes a request: stores and counts what the quota has room for, and then says so.
     pub fn ingest(self: &Arc<Self>, request: Ingest) {
+        if let Some(work) = self.prepare(request) {
+            self.admit(work, 0);
+        }
+    }
+
+    /// The same for an event loop that may wait for a quick disk: what comes back is to be
+    /// [used](Lead::go) when all that has come in the same turn was taken.
+    pub fn ingest_and_lead(self: &Arc<Self>, request: Ingest) -> Option<Lead> {
+        let work = self.prepare(request)?;
+        let pen = self.pen.as_ref().filter(|pen| pen.is_free() && !work.needs_look());
+        let Some(pen) = pen else {
+            self.admit(work, 0);
+            return None;
+        };
+        let work = self.admitted(work, 0)?;
+        self.line_up(work, Queue::push_quietly).then(|| Lead::new(pen))
+    }
+
+    /// What of a request may be stored, as far as memory tells; nothing if it is answered.
+    fn prepare(self: &Arc<Self>, request: Ingest) -> Option<Work> {
         let Ingest { caller, records, cost, idempotency, now_ms, done } = request;
         let counts = Arc::clone(&self.counts);
         let done: Done = Box::new(move |outcome| {
@@ -48,7 +78,7 @@ impl Service {
         });
         let burst = match self.gate(&caller, now_ms) {
             Ok(burst) => burst,
-            Err(refusal) => return done(refuse(refusal, None)),
+            Err(refusal) => return told(done, refuse(refusal, None)),
         };
         let planned = caller.org.planned();
         let (period, _) = caller.org.period(now_ms);
@@ -65,11 +95,12 @@ impl Service {
         {
             caller.org.deny(1);
             let retry_after_s = throttled.retry_after_ms.unwrap_or(0).div_euclid(1000) + 1;
-            return done(refuse(Refusal::Quota { policy: "burst", retry_after_s }, Some(usage)));
+            let refusal = Refusal::Quota { policy: "burst", retry_after_s };
+            return told(done, refuse(refusal, Some(usage)));
         }
         let records = match records {
             Ok(records) => records,
-            Err(why) => return done(refuse(Refusal::Malformed(why), Some(usage))),
+            Err(why) => return told(done, refuse(Refusal::Malformed(why), Some(usage))),
         };
         let mut items = Vec::with_capacity(records.len());
         for record in records {
@@ -80,11 +111,11 @@ impl Service {
             None => done,
             Some(idempotency) => match self.only_one(&caller, idempotency, done) {
                 Ok(done) => done,
-                Err(done) => return done(refuse(Refusal::InFlight, Some(usage))),
+                Err(done) => return told(done, refuse(Refusal::InFlight, Some(usage))),
             },
         };
         let received_ms = now_ms;
-        self.admit(Work { caller, items, idempotency, usage, received_ms, deadline, done }, 0);
+        Some(Work { caller, items, idempotency, usage, received_ms, deadline, done })
     }
 
     /// Whether the key may be used, and what the burst limit says.
@@ -113,34 +144,48 @@ impl Service {
     }
 
     /// Reserves and queues.
-    fn admit(self: &Arc<Self>, mut work: Work, loads: usize) {
+    fn admit(self: &Arc<Self>, work: Work, loads: usize) {
+        if let Some(work) = self.admitted(work, loads) {
+            self.line_up(work, Queue::push);
+        }
+    }
+
+    /// Reserves; gives it back if it is to be queued now.
+    fn admitted(self: &Arc<Self>, mut work: Work, loads: usize) -> Option<Work> {
         match self.reserve(&mut work) {
             Ok(()) => {}
             Err((NotCharged::Missing, at_ms)) if loads < LOADS_MAX => {
                 let (service, org) = (Arc::clone(self), Arc::clone(&work.caller.org));
-                return self.load(org, at_ms, move |result| match result {
+                self.load(org, at_ms, move |result| match result {
                     Ok(()) => service.admit(work, loads + 1),
                     Err(refusal) => (work.done)(refuse(refusal, None)),
                 });
+                return None;
             }
             Err((why, _)) => {
                 let why = match why {
                     NotCharged::Missing => "the counter is gone again and again".to_string(),
                     NotCharged::Store(error) => error.to_string(),
                 };
-                return (work.done)(refuse(busy(why), None));
+                return told(work.done, refuse(busy(why), None));
             }
         }
         if !work.items.iter().any(|item| item.is_charged) && !work.needs_look() {
-            return self.refuse_at_once(work);
+            self.refuse_at_once(work);
+            return None;
         }
-        let pushed = if self.is_full() { Err(Box::new(work)) } else { self.queue.push(work) };
-        if let Err(mut work) = pushed {
-            release(&mut work, &*self.store, self.now_ms(), |_| true);
-            let usage = Some(work.usage.clone());
-            let why = "more waits for the database than may wait";
-            (work.done)(refuse(busy(why.into()), usage));
-        }
+        Some(work)
+    }
+
+    /// Queues by `push`, or refuses; whether it is queued.
+    fn line_up(&self, work: Work, push: Push) -> bool {
+        let pushed = if self.is_full() { Err(Box::new(work)) } else { push(&self.queue, work) };
+        let Err(mut work) = pushed else { return true };
+        release(&mut work, &*self.store, self.now_ms(), |_| true);
+        let usage = Some(work.usage.clone());
+        let why = "more waits for the database than may wait";
+        (work.done)(refuse(busy(why.into()), usage));
+        false
     }
 
     /// Nothing of it can be stored, and nobody need be asked.

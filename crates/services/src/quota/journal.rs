@@ -6,6 +6,9 @@
 //!                                                                                one transaction
 //! ```
 //!
+//! A lone request is acknowledged by the thread that it came by, in the journal thread's place; see
+//! [`lead`](super::lead).
+//!
 //! A frame is one line, `crc64 number json`, and one batch in the database, under the journal's
 //! name and the frame's number. After a crash every frame of the file is sent again; those that had
 //! been applied fail on their number and are passed over.
@@ -15,15 +18,16 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::answer::{Ack, Outcome, Refusal, refuse};
 use super::batch::{Batch, Record};
 use super::known::{Known, release};
+use super::lead::Pace;
 use super::org::Org;
 use super::queue::{Group, Queue, Rows, Work};
 use super::service::lock;
-use super::writer::{Clock, Committer, Counts, Grouping, run_job};
+use super::writer::{Clock, Committer, Counts, Crowd, Grouping, run_job};
 use crate::database::{Connect, DatabaseError, Statement};
 use crate::store::Store;
 
@@ -74,6 +78,10 @@ pub struct Between {
     cleared: AtomicI64,
     /// Frames made in this life, for metrics.
     pub frames: AtomicU64,
+    /// Who is there.
+    pub(super) crowd: Crowd,
+    /// What the journal's flushes take.
+    pub(super) pace: Pace,
 }
 
 /// A line's text without its checksum: `number json`.
@@ -274,26 +282,34 @@ pub struct Scribe {
 
 impl Scribe {
     /// Acknowledges what comes until the queue is closed and empty; then closes the frames' queue.
-    pub fn run(mut self) {
-        let Grouping { rows_max, .. } = self.grouping;
+    /// The scribe is free while nothing is there.
+    pub fn run(scribe: &Mutex<Scribe>) {
+        let (queue, between, rows_max) = {
+            let scribe = lock(scribe);
+            let Scribe { queue, between, grouping, .. } = &*scribe;
+            (Arc::clone(queue), Arc::clone(between), grouping.rows_max)
+        };
         loop {
             // Flushing is quick: those who come meanwhile are the next group.
-            match self.queue.take(rows_max, 1, Duration::ZERO) {
+            match queue.take(rows_max, 1, Duration::ZERO) {
                 Group::End => break,
                 Group::Jobs(jobs) => {
-                    jobs.into_iter().for_each(|job| run_job(&mut self.committer, job));
+                    let committer = &mut lock(scribe).committer;
+                    jobs.into_iter().for_each(|job| run_job(committer, job));
                 }
                 Group::Works(works) => {
                     let count = works.len();
-                    self.acknowledge(works);
-                    self.queue.finish(count);
+                    lock(scribe).acknowledge(works);
+                    between.crowd.saw(queue.unfinished());
+                    queue.finish(count);
                 }
             }
         }
-        self.frames.close();
+        lock(scribe).frames.close();
     }
 
-    fn acknowledge(&mut self, works: Vec<Work>) {
+    /// Writes down what is to be stored of these requests, and answers all of them.
+    pub(super) fn acknowledge(&mut self, works: Vec<Work>) {
         let now_ms = (self.clock)();
         let mut known = Known::behind(Arc::clone(&self.between.known));
         // First what is not in the database yet: it may come to be there while that is asked.
@@ -353,10 +369,12 @@ impl Scribe {
             self.journal.clear(&name)?;
             self.between.cleared.store(self.number, Ordering::Release);
         }
+        let begun = Instant::now();
         self.journal.append(&encode(number, &batch)).map_err(|error| {
             tracing::error!("quota: the journal cannot be written: {error}");
             format!("the journal cannot be written: {error}")
         })?;
+        self.between.pace.took(begun.elapsed());
         self.number = number;
         lock(&self.between.known).note(&batch);
         self.between.frames.fetch_add(1, Ordering::Relaxed);

@@ -20,6 +20,7 @@ mod fence;
 pub mod ingest;
 pub mod journal;
 pub mod known;
+pub mod lead;
 pub mod manage;
 pub mod org;
 pub mod period;

@@ -101,12 +101,28 @@ struct Line<W> {
     rows: usize,
     is_closed: bool,
     /// Threads that wait for something to come.
-    waiting: usize,
+    idle: usize,
+    /// What the one thread that has found too little waits for.
+    wanted: Option<Wanted>,
     /// How many came, and how many of them are done with.
     came: u64,
     finished: u64,
     /// Who is to be told when so many are done with.
     watchers: Vec<(u64, Watcher)>,
+}
+
+/// How much makes a group: so many requests, or rows of them.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    works: usize,
+    rows: usize,
+}
+
+impl<W> Line<W> {
+    /// Whether there is so much, or will be no more.
+    fn has(&self, wanted: Wanted) -> bool {
+        self.works.len() >= wanted.works || self.rows >= wanted.rows || self.is_closed
+    }
 }
 
 /// Told once that something is done.
@@ -115,7 +131,10 @@ pub type Watcher = Box<dyn FnOnce() + Send>;
 /// See the module.
 pub struct Queue<W> {
     line: Mutex<Line<W>>,
+    /// For threads that have nothing to do.
     came: Condvar,
+    /// For the one that waits for more.
+    enough: Condvar,
     rows_max: usize,
 }
 
@@ -128,12 +147,14 @@ impl<W: Rows> Queue<W> {
             jobs,
             rows: 0,
             is_closed: false,
-            waiting: 0,
+            idle: 0,
+            wanted: None,
             came: 0,
             finished: 0,
             watchers: Vec::new(),
         };
-        Queue { line: Mutex::new(line), came: Condvar::new(), rows_max }
+        let (came, enough) = (Condvar::new(), Condvar::new());
+        Queue { line: Mutex::new(line), came, enough, rows_max }
     }
 
     fn lock(&self) -> MutexGuard<'_, Line<W>> {
@@ -142,6 +163,17 @@ impl<W: Rows> Queue<W> {
 
     /// Adds a request; gives it back if there is no room, or no writer any more.
     pub fn push(&self, work: W) -> Result<(), Box<W>> {
+        let line = self.add(work)?;
+        self.wake(line);
+        Ok(())
+    }
+
+    /// The same without waking a thread: [`Queue::nudge`] or [`Queue::take_lone`] has to follow.
+    pub fn push_quietly(&self, work: W) -> Result<(), Box<W>> {
+        self.add(work).map(drop)
+    }
+
+    fn add(&self, work: W) -> Result<MutexGuard<'_, Line<W>>, Box<W>> {
         let mut line = self.lock();
         if line.is_closed || line.rows + work.rows() > self.rows_max {
             return Err(Box::new(work));
@@ -149,8 +181,26 @@ impl<W: Rows> Queue<W> {
         line.rows += work.rows();
         line.came += 1;
         line.works.push_back(work);
-        self.wake(line);
-        Ok(())
+        Ok(line)
+    }
+
+    /// Wakes a thread if something waits.
+    pub fn nudge(&self) {
+        let line = self.lock();
+        if !line.works.is_empty() {
+            self.wake(line);
+        }
+    }
+
+    /// Takes the one request that waits, if there is one only and none is being worked on.
+    pub fn take_lone(&self) -> Option<W> {
+        let mut line = self.lock();
+        if line.came - line.finished != 1 {
+            return None;
+        }
+        let work = line.works.pop_front()?;
+        line.rows -= work.rows();
+        Some(work)
     }
 
     /// Adds something though there may be no room: what was promised already.
@@ -162,56 +212,72 @@ impl<W: Rows> Queue<W> {
         self.wake(line);
     }
 
+    /// Wakes a thread if what has just come is something to do for one.
     fn wake(&self, line: MutexGuard<'_, Line<W>>) {
-        let waiting = line.waiting;
+        let (idle, wanted) = (line.idle, line.wanted);
+        let is_enough = wanted.is_some_and(|wanted| line.has(wanted) || !line.jobs.is_empty());
         drop(line);
-        if waiting > 0 {
+        if is_enough {
+            self.enough.notify_one();
+        } else if wanted.is_none() && idle > 0 {
             self.came.notify_one();
         }
     }
 
     /// Takes the next jobs, or requests of `rows_max` rows together (one request at least). Where
-    /// fewer than `hoped` requests are there, waits for them up to `linger`.
+    /// fewer than `hoped` requests are there, waits for them up to `linger`: one thread at a time,
+    /// which is not woken before they are there.
     pub fn take(&self, rows_max: usize, hoped: usize, linger: Duration) -> Group<W> {
+        let wanted = Wanted { works: hoped, rows: rows_max };
         let mut line = self.lock();
-        let mut until = None;
-        loop {
+        let mut has_lingered = false;
+        let group = loop {
             if !line.jobs.is_empty() {
-                return Group::Jobs(std::mem::take(&mut line.jobs).into());
+                break Group::Jobs(std::mem::take(&mut line.jobs).into());
             }
-            let is_enough = line.works.len() >= hoped || line.rows >= rows_max || line.is_closed;
-            if !line.works.is_empty() && is_enough {
-                break;
-            }
-            if line.is_closed {
-                return Group::End;
-            }
-            line.waiting += 1;
-            if line.works.is_empty() {
-                line = self.came.wait(line).unwrap_or_else(|poisoned| poisoned.into_inner());
-            } else {
-                let until = *until.get_or_insert_with(|| Instant::now() + linger);
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    line.waiting -= 1;
-                    break;
+            let is_free = line.wanted.is_none() || line.is_closed;
+            if is_free && !line.works.is_empty() {
+                if line.has(wanted) || has_lingered {
+                    break Group::Works(take_rows(&mut line, rows_max));
                 }
-                let waited = self.came.wait_timeout(line, left);
-                line = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+                line = self.linger(line, wanted, linger);
+                has_lingered = true;
+            } else if is_free && line.is_closed {
+                break Group::End;
+            } else {
+                line.idle += 1;
+                line = self.came.wait(line).unwrap_or_else(|poisoned| poisoned.into_inner());
+                line.idle -= 1;
             }
-            line.waiting -= 1;
+        };
+        // Nobody was woken for what came while this one waited for more.
+        let is_left = has_lingered && line.idle > 0 && !line.works.is_empty();
+        drop(line);
+        if is_left {
+            self.came.notify_one();
         }
-        let mut works = Vec::new();
-        let mut rows = 0;
-        while let Some(work) = line.works.front() {
-            if !works.is_empty() && rows + work.rows() > rows_max {
+        group
+    }
+
+    /// Waits until there is enough, or a job, for so long at most.
+    fn linger<'l>(
+        &self,
+        mut line: MutexGuard<'l, Line<W>>,
+        wanted: Wanted,
+        linger: Duration,
+    ) -> MutexGuard<'l, Line<W>> {
+        let until = Instant::now() + linger;
+        line.wanted = Some(wanted);
+        while !line.works.is_empty() && line.jobs.is_empty() && !line.has(wanted) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 break;
             }
-            rows += work.rows();
-            works.extend(line.works.pop_front());
+            let waited = self.enough.wait_timeout(line, left);
+            line = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
-        line.rows -= rows;
-        Group::Works(works)
+        line.wanted = None;
+        line
     }
 
     /// Takes the next job alone, so that others can take those behind it; none when the queue is
@@ -225,9 +291,9 @@ impl<W: Rows> Queue<W> {
             if line.is_closed {
                 return None;
             }
-            line.waiting += 1;
+            line.idle += 1;
             line = self.came.wait(line).unwrap_or_else(|poisoned| poisoned.into_inner());
-            line.waiting -= 1;
+            line.idle -= 1;
         }
     }
 
@@ -277,6 +343,12 @@ impl<W: Rows> Queue<W> {
         watcher();
     }
 
+    /// How many are not done with.
+    pub fn unfinished(&self) -> usize {
+        let line = self.lock();
+        (line.came - line.finished) as usize
+    }
+
     /// How many wait.
     pub fn len(&self) -> usize {
         self.lock().works.len()
@@ -298,7 +370,22 @@ impl<W: Rows> Queue<W> {
         line.is_closed = true;
         drop(line);
         self.came.notify_all();
+        self.enough.notify_all();
     }
+}
+
+/// Takes requests of so many rows off the front, one at least if there is one.
+fn take_rows<W: Rows>(line: &mut Line<W>, rows_max: usize) -> Vec<W> {
+    let (mut works, mut rows) = (Vec::new(), 0);
+    while let Some(work) = line.works.front() {
+        if !works.is_empty() && rows + work.rows() > rows_max {
+            break;
+        }
+        rows += work.rows();
+        works.extend(line.works.pop_front());
+    }
+    line.rows -= rows;
+    works
 }
 
 /// Takes jobs for a thread.
@@ -374,5 +461,99 @@ mod tests {
         assert_eq!(works, [2]);
         queue.finish(1);
         assert_eq!(seen(), 7);
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn works(group: Group<u32>) -> Vec<u32> {
+        match group {
+            Group::Works(works) => works,
+            Group::Jobs(_) | Group::End => panic!("works"),
+        }
+    }
+
+    /// Waits until a thread waits for more than there is.
+    fn until_one_lingers(queue: &Queue<u32>) {
+        while queue.lock().wanted.is_none() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_waits_for_more_is_woken_once_it_is_there() {
+        let queue = Queue::<u32>::new(100);
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| works(queue.take(100, 3, HOUR)));
+            assert!(queue.push(0).is_ok());
+            until_one_lingers(&queue);
+            // What is too much for one group goes to whoever else is there.
+            let rest = scope.spawn(|| works(queue.take(2, 1, HOUR)));
+            while queue.lock().idle == 0 {
+                std::thread::yield_now();
+            }
+            for work in 1..4 {
+                assert!(queue.push_quietly(work).is_ok());
+            }
+            assert!(queue.lock().wanted.is_some(), "nobody was told");
+            queue.nudge();
+            let taken = taken.join().expect("no panic");
+            assert_eq!(taken, [0, 1, 2, 3]);
+            assert!(queue.push(4).is_ok());
+            assert_eq!(rest.join().expect("no panic"), [4]);
+        });
+    }
+
+    #[test]
+    fn what_one_leaves_is_taken_by_another() {
+        let queue = Queue::<u32>::new(100);
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| works(queue.take(2, 9, HOUR)));
+            assert!(queue.push(0).is_ok());
+            until_one_lingers(&queue);
+            let second = scope.spawn(|| works(queue.take(9, 1, HOUR)));
+            while queue.lock().idle == 0 {
+                std::thread::yield_now();
+            }
+            assert!(queue.push_quietly(1).is_ok() && queue.push_quietly(2).is_ok());
+            queue.nudge();
+            assert_eq!(first.join().expect("no panic"), [0, 1]);
+            assert_eq!(second.join().expect("no panic"), [2]);
+        });
+    }
+
+    #[test]
+    fn a_job_and_the_end_do_not_wait_for_more_requests() {
+        let queue = Queue::<u32>::new(100);
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| match queue.take(100, 3, HOUR) {
+                Group::Jobs(jobs) => jobs.len(),
+                Group::Works(_) | Group::End => 0,
+            });
+            assert!(queue.push(0).is_ok());
+            until_one_lingers(&queue);
+            queue.job(Box::new(|_| ()));
+            assert_eq!(taken.join().expect("no panic"), 1);
+            let taken = scope.spawn(|| works(queue.take(100, 3, HOUR)));
+            until_one_lingers(&queue);
+            queue.close();
+            assert_eq!(taken.join().expect("no panic"), [0]);
+            assert!(matches!(queue.take(100, 3, HOUR), Group::End));
+        });
+    }
+
+    #[test]
+    fn a_lone_request_is_one_that_nobody_else_is_worked_on_beside() {
+        let queue = Queue::<u32>::new(100);
+        assert_eq!(queue.take_lone(), None);
+        assert!(queue.push_quietly(0).is_ok());
+        assert_eq!(queue.take_lone(), Some(0));
+        assert!(queue.push_quietly(1).is_ok());
+        assert_eq!(queue.take_lone(), None, "the first one is not done with");
+        queue.finish(1);
+        assert_eq!(queue.take_lone(), Some(1));
+        queue.finish(1);
+        assert!(queue.push_quietly(2).is_ok() && queue.push_quietly(3).is_ok());
+        assert_eq!(queue.take_lone(), None);
+        assert_eq!((queue.len(), queue.rows(), queue.unfinished()), (2, 2, 2));
     }
 }

@@ -18,12 +18,13 @@ use std::{io, thread};
 use super::answer::{Ack, Refusal};
 use super::caller::{ApiKey, Caller};
 use super::journal::{Between, Flusher, Frame, Journal, Scribe, recover};
+use super::lead::Pen;
 use super::org::Org;
 use super::plan::Plan;
 use super::queue::{Job, Jobs, Queue, Rows, Work};
 use super::secret;
-use super::writer::{Clock, Committer, Counts, Grouping, Writer, run_job};
-use crate::database::{Connect, Database, DatabaseError, Value};
+use super::writer::{Clock, Committer, Counts, Crowd, Grouping, Writer, run_job};
+use crate::database::{Connect, Database, DatabaseError, Dialect, Value};
 use crate::store::Store;
 
 /// A key that was found is asked for again after so long: another server may have changed it.
@@ -35,6 +36,9 @@ const CALLERS_MAX: usize = 100_000;
 /// Threads with a connection each for all that is not storing: a report that takes long keeps
 /// nobody from having a key looked up.
 const DESKS: usize = 4;
+/// Connections that store groups: the rows of one are inserted while the commit of the other is
+/// flushed.
+const GROUP_WRITERS: usize = 2;
 /// Seconds after which a client that met a database that does not answer shall try again.
 const RETRY_S: i64 = 1;
 
@@ -122,6 +126,8 @@ pub struct Service {
     /// The thread that changes the database; its jobs run between its transactions.
     pub(super) changer: Arc<dyn Jobs>,
     pub(super) frames: Option<Arc<Queue<Frame>>>,
+    /// For those who acknowledge a request in the thread that it came by.
+    pub(super) pen: Option<Arc<Pen>>,
     pub(super) clock: Clock,
     desk: Arc<Queue<Never>>,
     callers: RwLock<Callers>,
@@ -177,24 +183,19 @@ impl Service {
             .filter(|_| settings.grouping.ack == Ack::Journal);
         let mut threads = desks(&desk, &committer)?;
         let crew = Crew { store: &store, clock: &clock, queue: &queue, settings: &settings };
-        let (changer, frames): (Arc<dyn Jobs>, _) = match journal {
+        let (changer, frames, pen): (Arc<dyn Jobs>, _, _) = match journal {
             None => {
-                let gate = Arc::default();
-                let is_alone = settings.grouping.ack != Ack::Sync;
-                for index in 0..if is_alone { 1 } else { settings.writers.max(1) } {
+                let (gate, crowd) = (Arc::default(), Arc::default());
+                for index in 0..writers(&settings, connect.dialect()) {
                     let committer = committer(&format!("writer{index}")).marked(index);
-                    let writer = crew.writer(committer, &gate);
+                    let writer = crew.writer(committer, &gate, &crowd);
                     threads.push(spawn("quota-writer", move || writer.run())?);
                 }
-                (Arc::clone(&queue) as _, None)
+                (Arc::clone(&queue) as _, None, None)
             }
             Some(journal) => {
-                let (flusher, scribe) =
-                    crew.journal(committer("journal").marked(0), committer("scribe"), journal);
-                let frames = Arc::clone(&flusher.frames);
-                threads.push(spawn("quota-journal", move || scribe.run())?);
-                threads.push(spawn("quota-writer", move || flusher.run())?);
-                (Arc::clone(&frames) as _, Some(frames))
+                let (frames, pen) = crew.keep(journal, &committer, &mut threads)?;
+                (Arc::clone(&frames) as _, Some(frames), Some(pen))
             }
         };
         Ok(Arc::new(Service {
@@ -203,6 +204,7 @@ impl Service {
             queue,
             changer,
             frames,
+            pen,
             clock,
             desk,
             callers: RwLock::default(),
@@ -436,7 +438,7 @@ struct Crew<'a> {
 }
 
 impl Crew<'_> {
-    fn writer(&self, committer: Committer, gate: &Arc<RwLock<()>>) -> Writer {
+    fn writer(&self, committer: Committer, gate: &Arc<RwLock<()>>, crowd: &Arc<Crowd>) -> Writer {
         Writer {
             counts: committer.counts(),
             committer,
@@ -446,7 +448,25 @@ impl Crew<'_> {
             grouping: self.settings.grouping,
             number: 0,
             gate: Arc::clone(gate),
+            crowd: Arc::clone(crowd),
         }
+    }
+
+    /// Starts the threads around a journal: where its frames wait, and where those who lead meet.
+    fn keep(
+        &self,
+        journal: Box<dyn Journal>,
+        committer: &dyn Fn(&str) -> Committer,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<(Arc<Queue<Frame>>, Arc<Pen>), DatabaseError> {
+        let (flusher, scribe) =
+            self.journal(committer("journal").marked(0), committer("scribe"), journal);
+        let (frames, between) = (Arc::clone(&flusher.frames), Arc::clone(&flusher.between));
+        let scribe = Arc::new(Mutex::new(scribe));
+        let pen = Pen { scribe: Arc::clone(&scribe), between, queue: Arc::clone(self.queue) };
+        threads.push(spawn("quota-journal", move || Scribe::run(&scribe))?);
+        threads.push(spawn("quota-writer", move || flusher.run())?);
+        Ok((frames, Arc::new(pen)))
     }
 
     fn journal(
@@ -477,6 +497,16 @@ impl Crew<'_> {
             number: 0,
         };
         (flusher, scribe)
+    }
+}
+
+/// How many threads store requests.
+fn writers(settings: &Settings, dialect: Dialect) -> usize {
+    match (settings.grouping.ack, dialect) {
+        (Ack::Sync, _) => settings.writers.max(1),
+        // One writes at a time, and the others sleep until they look again.
+        (_, Dialect::Sqlite) => 1,
+        _ => GROUP_WRITERS,
     }
 }
 

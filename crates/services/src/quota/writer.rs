@@ -5,7 +5,7 @@
 //! end is known; it is never given up while the server runs.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -251,23 +251,30 @@ pub struct Grouping {
     pub linger: Duration,
 }
 
-/// How many clients there seem to be: those who wait now and those who are about to be answered,
-/// the most of late. Half of them make a group, so that one half is stored while the other half is
-/// answered and comes again; were it all of them, each would wait for the other's work.
+/// How many clients there seem to be: all whose requests wait or are being stored, the most of
+/// late. Half of them make a group, so that one half is stored while the other half is answered and
+/// comes again; were it all of them, each would wait for the other's work.
 #[derive(Debug, Default)]
-struct Crowd {
-    seen: usize,
+pub struct Crowd {
+    seen: AtomicUsize,
 }
 
 impl Crowd {
     /// So many were seen together.
-    fn saw(&mut self, count: usize) {
-        self.seen = count.max(self.seen - self.seen.div_ceil(8));
+    pub(super) fn saw(&self, count: usize) {
+        // Two threads at once are no harm: both have seen somebody.
+        let seen = self.seen.load(Ordering::Relaxed);
+        self.seen.store(count.max(seen - seen.div_ceil(8)), Ordering::Relaxed);
+    }
+
+    /// Whether one comes at a time.
+    pub(super) fn is_lone(&self) -> bool {
+        self.seen.load(Ordering::Relaxed) <= 1
     }
 
     /// How many are worth waiting for.
     fn hoped(&self) -> usize {
-        self.seen.div_ceil(2).max(1)
+        self.seen.load(Ordering::Relaxed).div_ceil(2).max(1)
     }
 }
 
@@ -289,12 +296,16 @@ pub struct Writer {
     pub counts: Arc<Counts>,
     /// Held while a group is stored and settled; a job has it alone.
     pub gate: Arc<RwLock<()>>,
+    /// Who is there; shared by all writers.
+    pub crowd: Arc<Crowd>,
 }
 
 impl Writer {
     /// Stores what waits until the queue is closed and empty.
     pub fn run(mut self) {
-        let mut crowd = Crowd::default();
+        // Nobody shall wait for it later; if there is none now, whoever comes first says so.
+        let _ = self.committer.database();
+        let crowd = Arc::clone(&self.crowd);
         let Grouping { ack, rows_max, linger } = self.grouping;
         let rows_max = if ack == Ack::Sync { 1 } else { rows_max };
         loop {
@@ -314,7 +325,7 @@ impl Writer {
                     let answers = self.store_group(works, TRIES_MAX);
                     drop(together);
                     if ack != Ack::Sync {
-                        crowd.saw(count + self.queue.len());
+                        crowd.saw(self.queue.unfinished());
                     }
                     for (work, outcome) in answers {
                         (work.done)(outcome);
@@ -483,7 +494,7 @@ mod tests {
 
     #[test]
     fn half_a_crowd_is_hoped_for_until_it_has_gone() {
-        let mut crowd = Crowd::default();
+        let crowd = Crowd::default();
         assert_eq!(crowd.hoped(), 1);
         crowd.saw(64);
         assert_eq!(crowd.hoped(), 32);
