@@ -273,6 +273,35 @@ fn an_expiry_under_a_hundred_clients_is_one_query() {
 }
 
 #[test]
+fn who_comes_just_after_a_query_is_served_by_it() {
+    let bench = Bench::new("just-after");
+    let (tables, control) = (&bench.tables, Control::default());
+    change(tables, "todo", Verb::Insert, "a", 1);
+    let question = bench.ask("todo", "");
+    for queries in 1..=2 {
+        // Looked while there was nothing, or nothing good; the query of others ends; asks for one.
+        let Look::Fetch(fetch) = tables.look(&question, &control) else { panic!("not kept") };
+        get(tables, &question).expect("an answer");
+        let (sender, receiver) = mpsc::channel();
+        let done = move |filled: Result<Filled, Fault>| sender.send(filled).expect("waited for");
+        assert!(tables.fetch(&question, &fetch, Box::new(done)), "it is shared");
+        let filled = receiver.try_recv().expect("it is answered at once").expect("well");
+        assert_eq!(rank(&tables.answer(&fetch, filled, true)), 1);
+        assert_eq!(bench.reads(), queries);
+        bench.later(60_000);
+    }
+    // What changed meanwhile is not served by it.
+    let Look::Fetch(fetch) = tables.look(&question, &control) else { panic!("expired") };
+    get(tables, &question).expect("an answer");
+    change(tables, "todo", Verb::Update, "a", 2);
+    let (sender, receiver) = mpsc::channel();
+    let done = move |filled: Result<Filled, Fault>| sender.send(filled).expect("waited for");
+    assert!(!tables.fetch(&question, &fetch, Box::new(done)));
+    let filled = receiver.recv().expect("an answer").expect("well");
+    assert_eq!(rank(&tables.answer(&fetch, filled, false)), 2);
+}
+
+#[test]
 fn what_is_past_its_time_is_served_while_it_is_renewed_once() {
     let bench = Bench::new("stale");
     change(&bench.tables, "lazy", Verb::Insert, "a", 1);
@@ -637,6 +666,17 @@ fn bodies_are_packed_once_somebody_asks_for_it() {
     assert!(!page().is_first_to_ask(Coding::Gzip));
 }
 
+/// Lets time pass, and removes what is kept now and then.
+fn expire_and_purge(bench: &Bench, until: Instant) {
+    while Instant::now() < until {
+        bench.clock.fetch_add(1, Ordering::AcqRel);
+        thread::sleep(Duration::from_millis(1));
+        if bench.clock.load(Ordering::Acquire) % 97 == 0 {
+            bench.tables.purge("storm");
+        }
+    }
+}
+
 /// Writers raise the ranks of some rows; readers, by id and by list, must never see a rank below
 /// one that was acknowledged before they asked, through expiries, renewals and purges.
 #[test]
@@ -668,16 +708,7 @@ fn nobody_reads_what_is_older_than_what_was_acknowledged() {
                 }
             });
         }
-        let clock = &bench.clock;
-        scope.spawn(move || {
-            while Instant::now() < until {
-                clock.fetch_add(1, Ordering::AcqRel);
-                thread::sleep(Duration::from_millis(1));
-                if clock.load(Ordering::Acquire) % 97 == 0 {
-                    tables.purge("storm");
-                }
-            }
-        });
+        scope.spawn(|| expire_and_purge(&bench, until));
         for reader in 0..6 {
             let (names, acknowledged, hits) = (&names, &acknowledged, &hits);
             scope.spawn(move || {

@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use super::answer::{Ack, Outcome, Refusal, refuse};
 use super::batch::{Batch, Record};
 use super::known::{Known, release};
-use super::lead::Pace;
 use super::org::Org;
 use super::queue::{Group, Queue, Rows, Work};
 use super::service::lock;

@@ -141,6 +141,11 @@ impl Page {
         }
     }
 
+    /// Whether both are of one query, whatever codings there are.
+    pub fn is_of_filling(&self, other: &Page) -> bool {
+        self.fill | Coding::TRIED == other.fill | Coding::TRIED
+    }
+
     /// The first bytes of its key's value, as far as they tell it from all other pages.
     pub fn start(&self) -> [u8; MARK.len() + 16] {
         let mut start = [0; MARK.len() + 16];

@@ -322,14 +322,14 @@ impl Tables {
             self.stats.hits.add();
             if self.is_due_early(ask, &page, fresh_ms) {
                 self.stats.early_refreshes.add();
-                self.renew(ask);
+                self.renew(ask, &page);
             } else if self.is_sample(&page) {
                 self.sample(ask, &page);
             }
             From::Hit
         } else {
             self.stats.stale_hits.add();
-            self.renew(ask);
+            self.renew(ask, &page);
             From::Stale
         };
         Answer { page, from, age_ms, fresh_ms }
@@ -388,7 +388,7 @@ impl Tables {
     pub fn fetch(&self, ask: &Arc<Ask>, fetch: &Fetch, done: Done) -> bool {
         self.stats.misses.add();
         let waiter = Waiter { need: fetch.need, tries: 0, done };
-        self.board(ask, Some(waiter), fetch.is_stored, false)
+        self.board(ask, Some(waiter), fetch.is_stored, false, fetch.stale.as_ref())
     }
 
     /// The same; in the caller's thread if that is short work and nobody else waits.
@@ -400,7 +400,8 @@ impl Tables {
             (Target::List(_), Some(page)) => page.cost_us,
             (Target::List(_), None) => u32::MAX,
         };
-        self.board(ask, Some(waiter), fetch.is_stored, cost_us <= READ_HERE_US)
+        let is_short = cost_us <= READ_HERE_US;
+        self.board(ask, Some(waiter), fetch.is_stored, is_short, fetch.stale.as_ref())
     }
 
     /// Answers in one of the service's threads, for callers that must not wait or look themselves.
@@ -443,19 +444,49 @@ impl Tables {
     }
 
     /// Reads it anew for those who come later.
-    fn renew(&self, ask: &Arc<Ask>) {
-        self.board(ask, None, true, false);
+    fn renew(&self, ask: &Arc<Ask>, page: &Arc<Page>) {
+        self.board(ask, None, true, false, Some(page));
     }
 
+    /// An answer that came to be kept after `seen` was looked at, if it will do.
+    fn came_since(
+        &self,
+        ask: &Ask,
+        waiter: Option<&Waiter>,
+        seen: Option<&Arc<Page>>,
+    ) -> Option<Arc<Page>> {
+        let now_ms = self.now_ms();
+        let page = self.kept(ask, now_ms)?;
+        let is_new = seen.is_none_or(|seen| !page.is_of_filling(seen));
+        let is_fresh = page.filled_ms + i64::from(page.fresh_ms) > now_ms;
+        let will_do = is_new && is_fresh && self.is_right(ask, &page);
+        (will_do && waiter.is_none_or(|waiter| waiter.need <= page.right_at())).then_some(page)
+    }
+
+    /// Joins the flight for an answer, or begins one; whether somebody else's query serves.
+    /// `seen` is the answer that was found to be too old.
     fn board(
         &self,
         ask: &Arc<Ask>,
         waiter: Option<Waiter>,
         is_stored: bool,
         is_short: bool,
+        seen: Option<&Arc<Page>>,
     ) -> bool {
         let mut flights = lock(&self.flights);
         let is_under_way = flights.contains_key(&ask.key);
+        // A flight may have ended between the look and now: its answer was kept before it ended.
+        if !is_under_way
+            && is_stored
+            && let Some(page) = self.came_since(ask, waiter.as_ref(), seen)
+        {
+            drop(flights);
+            if let Some(waiter) = waiter {
+                self.stats.collapsed.add();
+                (waiter.done)(Ok(Filled { page, is_kept: true }));
+            }
+            return true;
+        }
         let flight = flights.entry(Arc::clone(&ask.key)).or_default();
         flight.is_stored |= is_stored;
         if is_under_way {
@@ -576,7 +607,7 @@ impl Tables {
         self.behind(ask, &page, lost);
         if is_again {
             self.stats.refills.add();
-            return self.take_off(Arc::clone(ask));
+            self.take_off(Arc::clone(ask));
         }
     }
 
