@@ -293,6 +293,8 @@ fn parameters(parts: &[Part]) -> usize {
     parts.iter().map(|part| part.statement.parameters()).max().unwrap_or(0)
 }
 
+const NUL: &str = "unrecognized token: a NUL character";
+
 /// Prepares the first statement of a text; also returns how many bytes it took.
 pub(crate) fn prepare(
     handle: &Shared,
@@ -304,7 +306,11 @@ pub(crate) fn prepare(
     let reads_files = guard::saw_files();
     let writes_live = guard::writes_only(|table| handle.is_live(table));
     let calls = writes_live || guard::saw_calls();
-    let Some(statement) = statement else { return Ok((None, used)) };
+    let Some(statement) = statement else {
+        // SQLite ends its reading at a NUL: what follows would be passed over, or looked at for ever.
+        let is_all = lexer::skip_blank(&text[used..]).is_empty();
+        return if is_all { Ok((None, used)) } else { Err(SqlError::general(NUL)) };
+    };
     let own = &text[..used];
     let verb = lexer::verb(own);
     let may_walk = match verb {

@@ -148,3 +148,19 @@ fn a_trigger_that_fails_leaves_nothing_behind() {
         assert_eq!(all, "*1 *1 :2", "{key}");
     }
 }
+
+#[test]
+fn a_text_with_a_nul_is_refused_whole() {
+    let mut client = with_table();
+    let refused = "-SQLITE_ERROR unrecognized token: a NUL character";
+    for text in ["\0", " ; \0", "insert into t values(3, 4)\0", "select 1;\0select 2", "--\0"] {
+        for words in [["SQL.EXEC", "DB", text], ["SQL.QUERY", "DB", text]] {
+            let reply = client.run_words(&words);
+            assert!(reply.starts_with('-'), "{words:?}: {reply}");
+        }
+        let reply = client.run_words(&["REDISQL.CREATE_STATEMENT", "DB", "n", text]);
+        assert!(reply.starts_with('-'), "{text:?}: {reply}");
+    }
+    assert_eq!(client.run_words(&["SQL.EXEC", "DB", "insert into t values(3, 4)\0"]), refused);
+    client.check(&[("REDISQL.EXEC DB 'SELECT count(*) FROM t'", "*1 *1 :2")]);
+}
