@@ -307,7 +307,7 @@ pub(crate) fn prepare(
     let writes_live = guard::writes_only(|table| handle.is_live(table));
     let calls = writes_live || guard::saw_calls();
     let Some(statement) = statement else {
-        // SQLite ends its reading at a NUL: what follows would be passed over, or looked at without end.
+        // SQLite ends its reading at a NUL: what follows would be passed over, or read for ever.
         let is_all = lexer::skip_blank(&text[used..]).is_empty();
         return if is_all { Ok((None, used)) } else { Err(SqlError::general(NUL)) };
     };
