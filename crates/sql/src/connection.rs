@@ -55,6 +55,15 @@ pub struct Part {
     pub writes_live: bool,
 }
 
+impl Part {
+    /// Whether what it did before it failed may stay: by itself, or by a trigger where there are
+    /// such.
+    pub(crate) fn may_leave_rows(&self, by_triggers: bool) -> bool {
+        let writes_rows = self.verb.is_row_work() && !self.statement.is_read_only();
+        self.may_stay || (by_triggers && writes_rows)
+    }
+}
+
 /// The statements of one text.
 pub struct Script {
     /// In order.
@@ -256,8 +265,8 @@ impl Connection {
 
     /// Keeps the statements of a text that is likely to come again.
     pub(crate) fn keep(&mut self, text: &[u8], parts: Vec<Part>, is_likely: bool) {
-        let row_work = |part: &Part| matches!(part.verb, Verb::Query | Verb::Change | Verb::Delete);
-        if !is_likely || text.len() > KEPT_TEXT_MAX || !parts.iter().all(row_work) {
+        let are_row_work = parts.iter().all(|part| part.verb.is_row_work());
+        if !is_likely || text.len() > KEPT_TEXT_MAX || !are_row_work {
             return;
         }
         if self.cached.len() >= CACHE_LEN {

@@ -32,6 +32,7 @@ pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), S
         metadata::add(connection, "path", "path", &path.to_string_lossy())?;
     }
     connection.indexes_changed = true;
+    note_triggers(connection)?;
     recall(connection)?;
     crate::files::attach_again(connection)
 }
@@ -42,14 +43,19 @@ pub fn prepare(connection: &mut Connection, path: Option<&Path>) -> Result<(), S
 /// SQLite's.
 pub(crate) fn recall(connection: &mut Connection) -> Result<(), SqlError> {
     connection.limits = Limits::read(connection)?;
+    read_statements(connection)
+}
+
+/// Looks whether there are triggers whose failures leave rows behind.
+fn note_triggers(connection: &mut Connection) -> Result<(), SqlError> {
     let handle = connection.handle.share();
     let text = "SELECT sql FROM sqlite_schema WHERE type = 'trigger'";
-    let mut query = handle.connection().prepare_cached(text)?;
+    let mut query = handle.connection().prepare(text)?;
     let mut rows = query.query([])?;
     while let Some(row) = rows.next()? {
         connection.note_trigger(row.get_ref(0)?.as_bytes().unwrap_or_default());
     }
-    read_statements(connection)
+    Ok(())
 }
 
 /// Reads the named statements; those that are known already stay as they are.

@@ -28,6 +28,13 @@ pub enum Verb {
     Schema,
 }
 
+impl Verb {
+    /// Whether it reads or writes rows, and nothing else.
+    pub fn is_row_work(self) -> bool {
+        matches!(self, Verb::Query | Verb::Change | Verb::Delete)
+    }
+}
+
 const VERBS: &[(&str, Verb)] = &[
     ("SELECT", Verb::Query),
     ("INSERT", Verb::Change),

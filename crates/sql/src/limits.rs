@@ -62,11 +62,14 @@ const BAD_LIMIT: Error = Error::text("ERR a limit must be a whole number, 0 for 
 
 impl Limits {
     /// Both at once.
-    pub fn and(mut self, mut other: Limits) -> Limits {
-        for (_, field) in FIELDS {
-            *field(&mut self) = narrower(*field(&mut self), *field(&mut other));
+    pub fn and(self, other: Limits) -> Limits {
+        Limits {
+            timeout_ms: narrower(self.timeout_ms, other.timeout_ms),
+            rows: narrower(self.rows, other.rows),
+            bytes: narrower(self.bytes, other.bytes),
+            memory: narrower(self.memory, other.memory),
+            size: narrower(self.size, other.size),
         }
-        self
     }
 
     /// Takes a command's limits from the front of its words: `[TIMEOUT ms] [ROWS n] [BYTES n]

@@ -145,7 +145,6 @@ fn stats(args: Args<'_>) -> Result<Plan<'_>, Error> {
 }
 
 fn limits(args: Args<'_>) -> Result<Plan<'_>, Error> {
-    Limits::default().take_all(args.from(2))?;
     Ok(plan(args.word(1), Action::Limit { words: args.from(2) }))
 }
 

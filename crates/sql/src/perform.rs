@@ -58,9 +58,9 @@ pub fn perform(
     match plan.action {
         Action::Run { request, shape, into } => {
             let shape = if into.is_some() { Shape::Kept } else { shape };
-            let bounds = connection.limits_of(request.limits, place).bounds();
-            let mut answer = Answer::new(out, shape, bounds);
-            let done = connection.execute(&request, &mut answer, place)?;
+            let limits = connection.limits_of(request.limits, place);
+            let mut answer = Answer::new(out, shape, limits.bounds());
+            let done = connection.execute(&request, limits, &mut answer, place)?;
             let rows = answer.finish(done.counts);
             Ok(Outcome { wrote: done.wrote, rows, image: None })
         }
@@ -129,9 +129,9 @@ fn explain(
 ) -> Result<Outcome, Failure> {
     let text = [b"EXPLAIN QUERY PLAN ", text].concat();
     let request = Request::new(Source::Text(&text), Values::None, true);
-    let bounds = connection.limits_of(request.limits, place).bounds();
-    let mut answer = Answer::new(out, Shape::Native, bounds);
-    let done = connection.execute(&request, &mut answer, place)?;
+    let limits = connection.limits_of(request.limits, place);
+    let mut answer = Answer::new(out, Shape::Native, limits.bounds());
+    let done = connection.execute(&request, limits, &mut answer, place)?;
     answer.finish(done.counts);
     Ok(Outcome::default())
 }

@@ -507,17 +507,18 @@ fn is_interrupt(failure: &Failure) -> bool {
 }
 
 impl Connection {
-    /// Runs a request; its rows go to `answer`, which the caller ends.
+    /// Runs a request within limits; its rows go to `answer`, which the
+    /// caller ends.
     ///
     /// # Errors
     /// Any [`Failure`]; nothing is changed then, and the answer is as it was.
     pub fn execute(
         &mut self,
         request: &Request<'_>,
+        limits: Limits,
         answer: &mut Answer<'_>,
         place: Place,
     ) -> Result<Done, Failure> {
-        let limits = self.limits_of(request.limits, place);
         self.allow(request, place, limits);
         let calls_before = calls::begin(request.reads);
         let changes = self.handle.total_changes();
@@ -644,7 +645,7 @@ impl Connection {
             let mut runner = Runner::new(&self.handle, place, (is_small, on_file), request, answer);
             if let [part] = &mut script.parts[..]
                 && request.values.runs() == 1
-                && !(part.may_stay || self.fails_stay && !part.statement.is_read_only())
+                && !part.may_leave_rows(self.fails_stay)
             {
                 runner.part(part, true, true)?;
                 return Ok(runner.wrote);
@@ -691,8 +692,8 @@ impl Connection {
         let Some(first) = first else { return Ok(false) };
         request.values.check(first.statement.parameters())?;
         let rest = &text[used..];
-        let may_stay = first.may_stay || self.fails_stay && !first.statement.is_read_only();
-        let is_alone = lexer::skip_blank(rest).is_empty() && !may_stay;
+        let may_leave = first.may_leave_rows(self.fails_stay);
+        let is_alone = lexer::skip_blank(rest).is_empty() && !may_leave;
         let result = if is_alone {
             runner.text(first, rest)?
         } else {

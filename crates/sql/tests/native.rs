@@ -146,6 +146,8 @@ fn a_trigger_that_fails_leaves_nothing_behind() {
         assert_eq!(client.run_words(&batch), refused);
         let all = client.run_words(&["REDISQL.EXEC", key, "SELECT count(*) FROM t"]);
         assert_eq!(all, "*1 *1 :2", "{key}");
+        // What is not about rows stands in no savepoint.
+        assert_eq!(client.run_words(&["REDISQL.EXEC", key, "VACUUM"]), "*2 +DONE :0");
     }
 }
 
