@@ -59,7 +59,6 @@ async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
     if let Some(quota) = doors.quota.as_ref().filter(|quota| quota.has(path)) {
         return Box::pin(quota.answer(request)).await;
     }
-    let path = request.uri().path();
     let Some(route) = ROUTES.iter().find(|route| route.path == path) else {
         return problem(StatusCode::NOT_FOUND, "There is nothing here; GET / lists what there is.");
     };

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::auth::Who;
 use super::{BODY_BYTES_MAX, Quota, headers, json, parsed, wait};
+use crate::alone::is_alone;
 use crate::problem::refused;
 use crate::query;
 
@@ -84,9 +85,8 @@ impl Quota {
         let lead = self.service.ingest_and_lead(request);
         let reserved = Instant::now();
         if let Some(mut lead) = lead {
-            // First what else has come to this thread.
-            tokio::task::yield_now().await;
-            if lead.go() {
+            // Dropped where others want this thread: then another one takes the request.
+            if is_alone().await && lead.go() {
                 tokio::task::yield_now().await;
                 lead.look_around();
             }
