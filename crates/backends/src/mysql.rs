@@ -105,8 +105,8 @@ fn error(error: &Error) -> DatabaseError {
     let Error::Server(server) = error else { return DatabaseError::Lost(error.to_string()) };
     let text = format!("{} ({})", server.message, server.code);
     match server.code {
-        // A duplicate key; what is to be created is there already.
-        1022 | 1062 | 1169 | 1586 | 1050 | 1060 | 1061 => DatabaseError::Duplicate(text),
+        // A duplicate key; what is to be created is there already, what is to be dropped is gone.
+        1022 | 1062 | 1169 | 1586 | 1050 | 1060 | 1061 | 1091 => DatabaseError::Duplicate(text),
         // Locks, deadlocks, too many connections, read-only for a while, changed meanwhile.
         1020 | 1040 | 1203 | 1205 | 1213 | 1226 | 1290 | 1792 | 1836 | 3024 | 3572 => {
             DatabaseError::Busy(text)

@@ -18,6 +18,7 @@ use services::quota::journal::{Journal, recover};
 use services::quota::lead::Lead;
 use services::quota::manage::{Adjustment, NewKey};
 use services::quota::queue::Idempotency;
+use services::quota::schema::{migrate, migrate_to};
 use services::quota::secret::digest;
 use services::quota::service::{Parts, Service, Settings};
 use services::quota::verify::Report;
@@ -88,7 +89,8 @@ fn database(folder: &Path) -> Arc<dyn Connect> {
     let address = std::env::var("FOREBAY_TEST_SQL").unwrap_or_else(|_| "sqlite:q.db".into());
     let connect = open(&address, folder).expect("an address");
     let mut database = connect.connect().expect("a connection");
-    let tables = "schema org key counter record batch idempotency audit webhook threshold delivery";
+    let tables =
+        "schema org key counter record event batch idempotency audit webhook threshold delivery";
     for table in tables.split(' ') {
         let drop = format!("DROP TABLE IF EXISTS quota_{table}");
         database.transact(&[Statement::run(drop, Vec::new())]).expect("it is dropped");
@@ -264,14 +266,71 @@ fn a_group_shares_its_commit() {
 fn a_transaction_of_unknown_end_happens_once() {
     let world = World::new("faults", r#"{"limit": 1000}"#, |_| {});
     let mut accepted = 0;
+    let copy = cloud(1);
+    assert!(world.ingest(&copy, None).is_ok());
+    accepted += 1;
     for fault in [Fault::LostBefore, Fault::LostAfter, Fault::Busy, Fault::None] {
-        world.faults.lock().expect("unpoisoned").extend([fault, Fault::LostBefore, fault]);
-        assert!(world.ingest("{}\n{}", None).is_ok(), "{fault:?}");
-        accepted += 2;
-        world.check(accepted);
-        world.faults.lock().expect("unpoisoned").clear();
+        // The second stores an answer and no record.
+        for (body, records) in [("{}\n{}", 2), (copy.as_str(), 0)] {
+            world.faults.lock().expect("unpoisoned").extend([fault, Fault::LostBefore, fault]);
+            let key = format!("{fault:?} {records}");
+            let answer = world.ingest(body, Some(&key)).expect("it is stored");
+            assert_eq!(answer.accepted, records, "{key}");
+            accepted += records;
+            world.check(accepted);
+            world.faults.lock().expect("unpoisoned").clear();
+            assert!(world.ingest(body, Some(&key)).expect("replayed").is_replay, "{key}");
+        }
     }
+    // A refusal after that is none of what was stored.
+    let faults = [Fault::LostAfter, Fault::Refused];
+    world.faults.lock().expect("unpoisoned").extend(faults);
+    assert!(world.ingest("{}", None).is_ok(), "it is there");
+    accepted += 1;
+    world.check(accepted);
     assert_eq!(world.usage(), accepted);
+}
+
+#[test]
+fn a_database_of_an_earlier_program_is_brought_up_to_date() {
+    let folder = std::env::temp_dir().join(format!("forebay-steps-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut database = database(&folder).connect().expect("a connection");
+    migrate_to(&mut *database, 3).expect("the third step");
+    let columns = "org_id, key_id, period_ms, received_ms, event_ms, cost, data";
+    let change = |database: &mut dyn Database, sql: String| {
+        database.transact(&[Statement::run(sql, Vec::new())]).map(drop)
+    };
+    for sql in [
+        format!("INSERT INTO quota_record ({columns}) VALUES ('a', 'k', 1, 2, 3, 4, 'plain')"),
+        format!(
+            "INSERT INTO quota_record ({columns}, event_key) \
+             VALUES ('a', 'k', 1, 2, 3, 4, 'told', 'e')"
+        ),
+    ] {
+        change(&mut *database, sql).expect("a row");
+    }
+    // Once more, as by a start that ended before the step was written down.
+    for _ in 0..2 {
+        migrate(&mut *database).expect("the last step");
+        let sql = "SELECT record_id, event_key, data FROM quota_record ORDER BY record_id";
+        let rows = database.query(sql, &[]).expect("rows");
+        let told: Vec<_> = rows.iter().map(|row| (row[1].text(), row[2].text())).collect();
+        assert_eq!(told, [("", "plain"), ("e", "told")]);
+        assert!(rows[0][0].int() < rows[1][0].int());
+        let events =
+            database.query("SELECT org_id, event_key FROM quota_event", &[]).expect("rows");
+        assert_eq!(events, [vec![Value::from("a"), Value::from("e")]]);
+        let twice = change(&mut *database, "INSERT INTO quota_event VALUES ('a', 'e')".into());
+        assert!(matches!(twice, Err(DatabaseError::Duplicate(_))), "{twice:?}");
+        if database.dialect() == Dialect::Mysql {
+            change(&mut *database, "DELETE FROM quota_schema WHERE step = 4".into())
+                .expect("it is");
+        }
+    }
+    drop(database);
+    let _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]
@@ -533,7 +592,7 @@ fn what_was_left_in_the_journal_is_applied_once() {
         }
         let counts = Arc::new(Counts::default());
         let left = recover(&mut *journal(&world.folder), connect, counts, "next", START);
-        assert_eq!(left, Ok(3));
+        assert_eq!(left, Ok(if is_lost { 3 } else { 0 }), "what the database has is passed over");
         world.check(3);
     }
     // Damage inside is not passed over.

@@ -15,9 +15,9 @@ use forebay_http::saga::Guard;
 use server::inner::{Inner, QUOTA};
 use server::options::{Options, index_of};
 use server::shared::Shared;
-use services::database::{Connect, Database, Value};
+use services::database::{Connect, Database};
 use services::quota::answer::Ack;
-use services::quota::journal::{Journal, decode};
+use services::quota::journal::{Journal, applied, decode};
 use services::quota::secret;
 use services::quota::service::{Parts, Service, Settings};
 use services::quota::verify::check;
@@ -183,13 +183,11 @@ fn verify(sql: &str, folder: &Path) -> Result<Vec<String>, String> {
 /// Records in the journal that the database does not have; the next start brings them there.
 fn waiting(path: &Path, connection: &mut dyn Database) -> Result<usize, String> {
     let mut journal = FileJournal::open(path)?;
+    let applied = applied(connection, &journal.name()).map_err(|error| error.to_string())?;
     let mut waiting = 0;
     for line in journal.lines()? {
         let (number, batch) = decode(&line).ok_or("the journal has a line without sense")?;
-        let sql = "SELECT 1 FROM quota_batch WHERE writer = ? AND number = ?";
-        let values = [Value::from(journal.name()), Value::Int(number)];
-        let found = connection.query(sql, &values).map_err(|error| error.to_string())?;
-        waiting += if found.is_empty() { batch.records.len() } else { 0 };
+        waiting += if number > applied { batch.records.len() } else { 0 };
     }
     Ok(waiting)
 }

@@ -10,13 +10,13 @@ use super::event::Event;
 use super::queue::{Idempotency, Work};
 use crate::database::{Dialect, Statement, Value};
 
-/// After so many batches the rows of old ones are deleted.
-const PRUNE_EVERY: i64 = 256;
-
 /// A record as a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Record {
+    /// Tells it from others of the same organisation and millisecond; given by [`Batch::name`].
+    #[serde(default)]
+    pub record_id: i64,
     pub org: Arc<str>,
     pub key_id: String,
     pub period_ms: i64,
@@ -54,15 +54,50 @@ pub struct Batch {
     pub kept: Vec<Kept>,
 }
 
+/// The number of a transaction in the batch table, under its writer's name: what tells that it
+/// happened where no record does, or where records may be gone by then.
+#[derive(Debug, Clone)]
+pub struct Number {
+    /// Whose number.
+    pub writer: String,
+    /// Another one for each transaction.
+    pub number: i64,
+    /// When, in milliseconds since 1970.
+    pub now_ms: i64,
+}
+
+impl Number {
+    fn statement(&self) -> Statement {
+        let into = "quota_batch (writer, number, at_ms)";
+        let values = vec![self.writer.as_str().into(), self.number.into(), self.now_ms.into()];
+        Statement::Insert { into, columns: 3, values, tail: String::new() }
+    }
+
+    /// Its row, or a later one's: numbers of a writer happen in order.
+    pub fn proof(&self) -> Proof {
+        let sql = "SELECT 1 FROM quota_batch WHERE writer = ? AND number >= ?";
+        Proof { sql, values: vec![self.writer.as_str().into(), self.number.into()] }
+    }
+}
+
+/// A query that answers a row if a transaction happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// The query.
+    pub sql: &'static str,
+    /// Its values.
+    pub values: Vec<Value>,
+}
+
 /// What counters grow by: cost and records, by organisation and start of the period.
 type Deltas = BTreeMap<(Arc<str>, i64), (i64, i64)>;
 
 /// Columns that every record fills.
 const PLAIN_COLUMNS: &str =
-    "quota_record (org_id, key_id, period_ms, received_ms, event_ms, cost, data)";
+    "quota_record (record_id, org_id, key_id, period_ms, received_ms, event_ms, cost, data)";
 /// All columns: those of events that say what they are come last.
-const RECORD_COLUMNS: &str = "quota_record (org_id, key_id, period_ms, received_ms, event_ms, \
-                              cost, data, kind, source, subject, event_key)";
+const RECORD_COLUMNS: &str = "quota_record (record_id, org_id, key_id, period_ms, received_ms, \
+                              event_ms, cost, data, kind, source, subject, event_key)";
 
 impl Batch {
     /// Takes the accepted records out of a request.
@@ -74,6 +109,7 @@ impl Batch {
             }
             let Some(event) = item.event.take() else { continue };
             self.records.push(Record {
+                record_id: 0,
                 org: Arc::clone(&caller.org.id),
                 key_id: caller.key.key_id.clone(),
                 period_ms: item.period_ms,
@@ -105,36 +141,32 @@ impl Batch {
         deltas
     }
 
-    /// The transaction that stores these batches, each under the writer's number for it; numbers
-    /// up to `forgotten` can not come again.
-    pub fn statements(
-        batches: Vec<(i64, Batch)>,
-        dialect: Dialect,
-        writer: &str,
-        forgotten: i64,
-        now_ms: i64,
-    ) -> Vec<Statement> {
-        let mut numbers = Vec::new();
-        let mut all = Batch::default();
-        for (number, mut batch) in batches {
-            numbers.extend([writer.into(), Value::Int(number), Value::Int(now_ms)]);
-            all.records.append(&mut batch.records);
-            all.kept.append(&mut batch.kept);
+    /// Gives its records numbers, the first this one.
+    pub fn name(&mut self, first: i64) {
+        for (number, record) in (first..).zip(&mut self.records) {
+            record.record_id = number;
         }
-        let last = numbers.get(numbers.len().wrapping_sub(2)).map_or(0, Value::int);
-        let into = "quota_batch (writer, number, at_ms)";
+    }
+
+    /// What is in the database if this was stored, as long as its records were not deleted: its
+    /// first record. Nothing if there is none.
+    pub fn proof(&self) -> Option<Proof> {
+        let first = self.records.first()?;
+        let sql = "SELECT 1 FROM quota_record WHERE org_id = ? AND event_ms = ? AND record_id = ?";
+        let values = vec![Value::from(&*first.org), first.event_ms.into(), first.record_id.into()];
+        Some(Proof { sql, values })
+    }
+
+    /// The transaction that stores this, under a number if one is given.
+    pub fn statements(self, dialect: Dialect, number: Option<&Number>) -> Vec<Statement> {
+        let mut statements = Vec::with_capacity(5);
         // First: a batch that was applied before must fail before it does anything.
-        let mut statements =
-            vec![Statement::Insert { into, columns: 3, values: numbers, tail: String::new() }];
-        let deltas = all.deltas();
-        all.rows(&mut statements);
+        statements.extend(number.map(Number::statement));
+        let deltas = self.deltas();
+        Batch::records(self.records, &mut statements);
+        Batch::answers(self.kept, &mut statements);
         // Last: an organisation's counter is what writers wait for, and it is held until the end.
         counters(deltas, dialect, &mut statements);
-        if last % PRUNE_EVERY == 0 && forgotten > 0 {
-            let sql = "DELETE FROM quota_batch WHERE writer = ? AND number <= ?";
-            let values = vec![writer.into(), Value::Int(forgotten)];
-            statements.push(Statement::run(sql, values));
-        }
         statements
     }
 
@@ -147,11 +179,11 @@ impl Batch {
                 continue;
             }
             for row in values.chunks_mut(columns) {
-                let at_ms = Some(row[4].int());
+                let at_ms = Some(row[5].int());
                 let mut text =
                     |index: usize| row.get_mut(index).and_then(|value| take(value).into_text());
-                let data = text(6).unwrap_or_default();
-                let (kind, source, subject, event_key) = (text(7), text(8), text(9), text(10));
+                let data = text(7).unwrap_or_default();
+                let (kind, source, subject, event_key) = (text(8), text(9), text(10), text(11));
                 events.push(Event { data, kind, source, subject, event_key, cost: None, at_ms });
             }
         }
@@ -166,12 +198,17 @@ impl Batch {
             [kind, source, subject, event_key].into_iter().all(Option::is_none)
         };
         let (into, columns) = match records.iter().all(is_plain) {
-            true => (PLAIN_COLUMNS, 7),
-            false => (RECORD_COLUMNS, 11),
+            true => (PLAIN_COLUMNS, 8),
+            false => (RECORD_COLUMNS, 12),
         };
         let mut values = Vec::with_capacity(records.len() * columns);
+        let mut names = Vec::new();
         for record in records {
+            if let Some(key) = &record.event_key {
+                names.extend([Value::from(&*record.org), Value::from(key.as_str())]);
+            }
             values.extend([
+                record.record_id.into(),
                 Value::from(&*record.org),
                 record.key_id.into(),
                 record.period_ms.into(),
@@ -180,7 +217,7 @@ impl Batch {
                 record.cost.into(),
                 record.data.into(),
             ]);
-            if columns > 7 {
+            if columns > 8 {
                 let texts = [record.kind, record.source, record.subject, record.event_key];
                 values.extend(texts.map(Value::from));
             }
@@ -188,12 +225,15 @@ impl Batch {
         if !values.is_empty() {
             statements.push(Statement::Insert { into, columns, values, tail: String::new() });
         }
+        if !names.is_empty() {
+            let (into, tail) = ("quota_event (org_id, event_key)", String::new());
+            statements.push(Statement::Insert { into, columns: 2, values: names, tail });
+        }
     }
 
-    fn rows(self, statements: &mut Vec<Statement>) {
-        Batch::records(self.records, statements);
+    fn answers(all: Vec<Kept>, statements: &mut Vec<Statement>) {
         let mut values = Vec::new();
-        for kept in self.kept {
+        for kept in all {
             values.extend([
                 Value::from(&*kept.org),
                 kept.idempotency.key.into(),
@@ -231,6 +271,7 @@ mod tests {
 
     fn record(kind: Option<&str>, data: &str) -> Record {
         Record {
+            record_id: 7,
             org: "acme".into(),
             key_id: "key".into(),
             period_ms: 1,
@@ -247,10 +288,11 @@ mod tests {
 
     #[test]
     fn events_come_back_out_of_both_kinds_of_rows() {
-        for (kind, want) in [(None, 7), (Some("k"), 11)] {
+        for (kind, want) in [(None, 8), (Some("k"), 12)] {
             let records = vec![record(None, "a"), record(kind, "b")];
             let batch = Batch { records, kept: Vec::new() };
-            let statements = Batch::statements(vec![(1, batch)], Dialect::Mysql, "w", 0, 5);
+            let number = Number { writer: "w".into(), number: 1, now_ms: 5 };
+            let statements = batch.statements(Dialect::Mysql, Some(&number));
             let columns: Vec<usize> = statements
                 .iter()
                 .filter_map(|statement| match statement {

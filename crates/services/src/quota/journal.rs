@@ -9,9 +9,9 @@
 //! A lone request is acknowledged by the thread that it came by, in the journal thread's place; see
 //! [`lead`](super::lead).
 //!
-//! A frame is one line, `crc64 number json`, and one batch in the database, under the journal's
-//! name and the frame's number. After a crash every frame of the file is sent again; those that had
-//! been applied fail on their number and are passed over.
+//! A frame is one line, `crc64 number json`. Frames come into the database in order, each
+//! transaction with the number of its last one under the journal's name: after a crash those of the
+//! file that come after the highest number there are sent again.
 //!
 //! **Invariant:** what was answered 202 is in the file until the database holds it.
 //! **Invariant:** a frame is applied once.
@@ -21,13 +21,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::answer::{Ack, Outcome, Refusal, refuse};
-use super::batch::{Batch, Record};
+use super::batch::{Batch, Number, Proof, Record};
 use super::known::{Known, release};
 use super::org::Org;
 use super::queue::{Group, Queue, Rows, Work};
 use super::service::lock;
 use super::writer::{Clock, Committer, Counts, Crowd, Grouping, run_job};
-use crate::database::{Connect, DatabaseError, Statement};
+use crate::database::{Connect, Database, DatabaseError, Statement};
 use crate::pace::Pace;
 use crate::store::Store;
 
@@ -52,6 +52,8 @@ pub trait Journal: Send {
 /// A journal of this size is emptied as soon as the database has all of it.
 const BYTES_KEPT: u64 = 16 << 20;
 const RETRY_S: i64 = 1;
+/// Numbers that a frame has for records without one; more than it can have records.
+const RECORDS_OF_FRAME: i64 = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// One line of the journal on its way to the database.
@@ -93,7 +95,19 @@ pub fn encode(number: i64, batch: &Batch) -> String {
 /// What [`encode`] wrote.
 pub fn decode(line: &str) -> Option<(i64, Batch)> {
     let (number, json) = line.split_once(' ')?;
-    Some((number.parse().ok()?, serde_json::from_str(json).ok()?))
+    let number: i64 = number.parse().ok()?;
+    let mut batch: Batch = serde_json::from_str(json).ok()?;
+    if batch.records.iter().any(|record| record.record_id == 0) {
+        // Of a server that left it to the database to number them.
+        batch.name(i64::checked_mul(number, RECORDS_OF_FRAME)?);
+    }
+    Some((number, batch))
+}
+
+/// The number of the last frame of a journal that the database has; 0 if it has none.
+pub fn applied(database: &mut dyn Database, journal: &str) -> Result<i64, DatabaseError> {
+    let sql = "SELECT MAX(number) FROM quota_batch WHERE writer = ?";
+    Ok(database.query(sql, &[journal.into()])?.first().map_or(0, |row| row[0].int()))
 }
 
 /// Applies what a server before this one left in its journal, and empties it.
@@ -109,17 +123,23 @@ pub fn recover(
         committer: Committer::new(connect, journal.name(), counts).marked(0),
         store: None,
         between: Arc::default(),
+        pruned: 0,
     };
+    let old = journal.name();
+    let applied = applier.committer.insist(&mut || true, &mut |database| applied(database, &old));
+    let applied = applied.map_err(|error| error.to_string())?;
     let mut records = 0;
     for line in &lines {
         let (number, batch) = decode(line).ok_or("the journal has a line that makes no sense")?;
+        if number <= applied {
+            continue;
+        }
         records += batch.records.len();
         let frame = Frame { number, batch, settle: Vec::new() };
         if !applier.apply(vec![frame], now_ms) {
             return Err("the journal could not be applied".into());
         }
     }
-    let old = journal.name();
     journal.clear(fresh_name)?;
     let forget = Statement::run("DELETE FROM quota_batch WHERE writer = ?", vec![old.into()]);
     if let Err(error) =
@@ -135,6 +155,8 @@ struct Applier {
     committer: Committer,
     store: Option<Arc<dyn Store>>,
     between: Arc<Between>,
+    /// Numbers up to this one are deleted.
+    pruned: i64,
 }
 
 impl Applier {
@@ -142,14 +164,11 @@ impl Applier {
     /// before they are applied, unless the server ends.
     fn apply(&mut self, mut frames: Vec<Frame>, now_ms: i64) -> bool {
         loop {
-            let dialect = self.committer.dialect();
-            let last = frames.last().map_or(0, |frame| frame.number);
-            let forgotten = self.between.cleared.load(Ordering::Acquire);
-            let batches = frames.iter().map(|frame| (frame.number, frame.batch.clone())).collect();
-            let statements =
-                Batch::statements(batches, dialect, &self.committer.writer, forgotten, now_ms);
-            match self.committer.commit(&statements, last, &mut || true) {
+            let cleared = self.between.cleared.load(Ordering::Acquire);
+            let (statements, proof) = self.transaction(&frames, cleared, now_ms);
+            match self.committer.commit(&statements, &proof, &mut || true) {
                 Ok(()) => {
+                    self.pruned = cleared;
                     for (org, period_ms, cost) in frames.iter().flat_map(|frame| &frame.settle) {
                         if org.settle(*period_ms, *cost) {
                             let counts = self.committer.counts();
@@ -176,6 +195,24 @@ impl Applier {
                 }
             }
         }
+    }
+
+    /// What brings these frames into the database, and tells that it did.
+    fn transaction(&self, frames: &[Frame], cleared: i64, now_ms: i64) -> (Vec<Statement>, Proof) {
+        let mut all = Batch::default();
+        for Frame { batch, .. } in frames {
+            all.records.extend_from_slice(&batch.records);
+            all.kept.extend_from_slice(&batch.kept);
+        }
+        let writer = self.committer.writer.clone();
+        let last = frames.last().map_or(0, |frame| frame.number);
+        let number = Number { writer: writer.clone(), number: last, now_ms };
+        let mut statements = all.statements(self.committer.dialect(), Some(&number));
+        if cleared > self.pruned {
+            let sql = "DELETE FROM quota_batch WHERE writer = ? AND number <= ?";
+            statements.push(Statement::run(sql, vec![writer.into(), cleared.into()]));
+        }
+        (statements, number.proof())
     }
 
     /// A frame without the records that another server has stored meanwhile.
@@ -231,7 +268,9 @@ impl Flusher {
     pub fn run(self) {
         let Flusher { frames, committer, store, clock, rows_max, linger, between } = self;
         let counts = committer.counts();
-        let mut applier = Applier { committer, store: Some(store), between: Arc::clone(&between) };
+        let between_too = Arc::clone(&between);
+        let mut applier =
+            Applier { committer, store: Some(store), between: between_too, pruned: 0 };
         loop {
             match frames.take(rows_max, usize::MAX, linger) {
                 Group::End => return,
@@ -278,6 +317,8 @@ pub struct Scribe {
     pub between: Arc<Between>,
     /// The last frame's number.
     pub number: i64,
+    /// The next record's.
+    pub record_id: i64,
 }
 
 impl Scribe {
@@ -362,8 +403,10 @@ impl Scribe {
     }
 
     /// Writes a batch down and sends it on its way.
-    fn keep(&mut self, batch: Batch, works: &[Work]) -> Result<(), String> {
+    fn keep(&mut self, mut batch: Batch, works: &[Work]) -> Result<(), String> {
         let number = self.number + 1;
+        batch.name(self.record_id);
+        self.record_id += batch.records.len() as i64;
         if self.may_clear() {
             let name = self.journal.name();
             self.journal.clear(&name)?;
@@ -414,8 +457,8 @@ mod tests {
         ) {
             let org: Arc<str> = "acme".into();
             let record = Record {
-                org: Arc::clone(&org), key_id: "key".into(), period_ms: -5, received_ms: 6,
-                event_ms: 7, kind, source: None, subject: None,
+                record_id: number, org: Arc::clone(&org), key_id: "key".into(), period_ms: -5,
+                received_ms: 6, event_ms: 7, kind, source: None, subject: None,
                 event_key: Some(data.clone()), cost, data: data.clone(),
             };
             let idempotency = Idempotency { key: "k".into(), fingerprint: "f".into() };
@@ -424,6 +467,16 @@ mod tests {
             let line = encode(number, &batch);
             prop_assert!(!line.contains('\n'));
             prop_assert_eq!(decode(&line), Some((number, batch)));
+        }
+
+        #[test]
+        fn records_of_earlier_programs_are_numbered(number in 1i64..1_000_000) {
+            let record = r#"{"org":"a","key_id":"k","period_ms":1,"received_ms":2,"event_ms":3,
+                "kind":null,"source":null,"subject":null,"event_key":null,"cost":1,"data":"{}"}"#;
+            let line = format!("{number} {{\"records\":[{record},{record}],\"kept\":[]}}");
+            let (_, batch) = decode(&line).expect("a batch");
+            let numbers = batch.records.iter().map(|record| record.record_id).collect::<Vec<_>>();
+            prop_assert_eq!(numbers, [number << 20, (number << 20) + 1]);
         }
 
         #[test]

@@ -96,7 +96,7 @@ impl Known {
         keys: Names<'_>,
     ) -> Result<(), DatabaseError> {
         for (org, names) in events {
-            let sql = "SELECT event_key FROM quota_record WHERE org_id = ? AND event_key IN";
+            let sql = "SELECT event_key FROM quota_event WHERE org_id = ? AND event_key IN";
             for row in select_in(database, sql, &org, &names)? {
                 self.events.insert((Arc::clone(&org), row[0].text().to_string()));
             }

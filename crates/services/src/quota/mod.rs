@@ -9,7 +9,7 @@
 //!
 //! **Invariant:** records accepted = rows stored = what the counter grew by, whatever dies when.
 //! **Invariant:** what was reserved and is not yet settled counts: the limit is never passed.
-//! **Invariant:** a batch is applied once: its number is written in its own transaction.
+//! **Invariant:** a batch is applied once: its transaction has a row that can not be there twice.
 
 pub mod answer;
 pub mod batch;

@@ -62,7 +62,46 @@ CREATE INDEX quota_delivery_org ON quota_delivery (org_id, created_ms)
 ALTER TABLE quota_webhook ADD COLUMN old_secret {text};
 ALTER TABLE quota_webhook ADD COLUMN old_until_ms {int}
 ",
+    // One index less for each row, two on MySQL: records lie in the order of their time, and the
+    // few events that say who they are have their names in a table of its own.
+    "
+CREATE TABLE quota_event (
+    org_id {key} NOT NULL, event_key {key} NOT NULL, PRIMARY KEY (org_id, event_key));
+INSERT INTO quota_event (org_id, event_key)
+    SELECT org_id, event_key FROM quota_record WHERE event_key IS NOT NULL;
+{records by time}
+",
 ];
+
+/// How the records' table gets the key (org_id, event_ms, record_id). Each way can be gone again if
+/// it was cut short: SQLite's and PostgreSQL's are undone then, MySQL's is one statement.
+fn records_by_time(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Mysql => {
+            "ALTER TABLE quota_record MODIFY COLUMN record_id BIGINT NOT NULL,
+    DROP PRIMARY KEY, ADD PRIMARY KEY (org_id, event_ms, record_id),
+    DROP INDEX quota_record_time, DROP INDEX quota_record_event"
+        }
+        Dialect::Postgres => {
+            "ALTER TABLE quota_record DROP CONSTRAINT quota_record_pkey;
+ALTER TABLE quota_record ALTER COLUMN record_id DROP IDENTITY;
+ALTER TABLE quota_record ADD PRIMARY KEY (org_id, event_ms, record_id);
+DROP INDEX quota_record_time;
+DROP INDEX quota_record_event"
+        }
+        Dialect::Sqlite => {
+            "CREATE TABLE quota_record_new (
+    record_id INTEGER NOT NULL, org_id TEXT NOT NULL, key_id TEXT NOT NULL,
+    period_ms INTEGER NOT NULL, received_ms INTEGER NOT NULL, event_ms INTEGER NOT NULL,
+    kind TEXT, source TEXT, subject TEXT, event_key TEXT, cost INTEGER NOT NULL,
+    data TEXT NOT NULL, PRIMARY KEY (org_id, event_ms, record_id));
+INSERT INTO quota_record_new SELECT record_id, org_id, key_id, period_ms, received_ms, event_ms,
+    kind, source, subject, event_key, cost, data FROM quota_record;
+DROP TABLE quota_record;
+ALTER TABLE quota_record_new RENAME TO quota_record"
+        }
+    }
+}
 
 /// How a step reads in a dialect.
 fn words(step: &str, dialect: Dialect) -> String {
@@ -89,7 +128,8 @@ fn words(step: &str, dialect: Dialect) -> String {
             "",
         ),
     };
-    step.replace("{id}", id)
+    step.replace("{records by time}", records_by_time(dialect))
+        .replace("{id}", id)
         .replace("{key}", key)
         .replace("{text}", text)
         .replace("{int}", int)
@@ -98,6 +138,11 @@ fn words(step: &str, dialect: Dialect) -> String {
 
 /// Brings a database to the last step.
 pub fn migrate(database: &mut dyn Database) -> Result<(), DatabaseError> {
+    migrate_to(database, STEPS.len())
+}
+
+/// Brings a database to this step, the first being 1, as an earlier program did.
+pub fn migrate_to(database: &mut dyn Database, last: usize) -> Result<(), DatabaseError> {
     let table = "CREATE TABLE IF NOT EXISTS quota_schema (step {int} NOT NULL PRIMARY KEY)";
     let dialect = database.dialect();
     done_before(database.transact(&[Statement::run(words(table, dialect), Vec::new())]))?;
@@ -107,7 +152,7 @@ pub fn migrate(database: &mut dyn Database) -> Result<(), DatabaseError> {
         let text = format!("its quota tables are at step {done}, newer than this program's");
         return Err(DatabaseError::Refused(text));
     }
-    for (index, step) in STEPS.iter().enumerate().skip(done as usize) {
+    for (index, step) in STEPS.iter().enumerate().take(last).skip(done as usize) {
         let text = words(step, dialect);
         let mut statements: Vec<Statement> =
             text.split(';').map(|sql| Statement::run(sql.trim(), Vec::new())).collect();

@@ -39,6 +39,8 @@ const DESKS: usize = 4;
 /// Connections that store groups: the rows of one are inserted while the commit of the other is
 /// flushed.
 const GROUP_WRITERS: usize = 2;
+/// Numbers that each has for its records.
+const RECORDS_OF_WRITER: i64 = 1 << 48;
 /// Seconds after which a client that met a database that does not answer shall try again.
 const RETRY_S: i64 = 1;
 
@@ -173,6 +175,8 @@ impl Service {
         let queue = Arc::new(Queue::new(settings.backlog_rows));
         let desk = Arc::new(Queue::new(0));
         let name = secret::fresh(&mut random);
+        // Small enough to leave room for all that will come.
+        let record_id = (random() >> 2) as i64;
         let committer = |role: &str| {
             let name = format!("{role}-{}", &name[..24]);
             Committer::new(Arc::clone(&connect), name, Arc::clone(&counts))
@@ -182,13 +186,15 @@ impl Service {
             .transpose()?
             .filter(|_| settings.grouping.ack == Ack::Journal);
         let mut threads = desks(&desk, &committer)?;
-        let crew = Crew { store: &store, clock: &clock, queue: &queue, settings: &settings };
+        let crew =
+            Crew { store: &store, clock: &clock, queue: &queue, settings: &settings, record_id };
         let (changer, frames, pen): (Arc<dyn Jobs>, _, _) = match journal {
             None => {
                 let (gate, crowd) = (Arc::default(), Arc::default());
                 for index in 0..writers(&settings, connect.dialect()) {
                     let committer = committer(&format!("writer{index}")).marked(index);
-                    let writer = crew.writer(committer, &gate, &crowd);
+                    let mut writer = crew.writer(committer, &gate, &crowd);
+                    writer.record_id += index as i64 * RECORDS_OF_WRITER;
                     threads.push(spawn("quota-writer", move || writer.run())?);
                 }
                 (Arc::clone(&queue) as _, None, None)
@@ -435,6 +441,8 @@ struct Crew<'a> {
     clock: &'a Clock,
     queue: &'a Arc<Queue<Work>>,
     settings: &'a Settings,
+    /// The first record's number.
+    record_id: i64,
 }
 
 impl Crew<'_> {
@@ -447,6 +455,7 @@ impl Crew<'_> {
             clock: Arc::clone(self.clock),
             grouping: self.settings.grouping,
             number: 0,
+            record_id: self.record_id,
             gate: Arc::clone(gate),
             crowd: Arc::clone(crowd),
         }
@@ -495,6 +504,7 @@ impl Crew<'_> {
             grouping: self.settings.grouping,
             between,
             number: 0,
+            record_id: self.record_id,
         };
         (flusher, scribe)
     }

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::answer::{Ack, Outcome, Refusal, refuse};
-use super::batch::Batch;
+use super::batch::{Batch, Number, Proof};
 use super::fence;
 use super::known::{Known, release};
 use super::org::Org;
 use super::queue::{Group, Queue, Work};
 use super::service::lock;
-use crate::database::{Connect, Database, DatabaseError, Statement, Value};
+use crate::database::{Connect, Database, DatabaseError, Statement};
 use crate::store::Store;
 
 /// Waits between tries to reach a database, doubling.
@@ -210,28 +210,31 @@ impl Committer {
         }
     }
 
-    /// Runs the transaction of the batch with this number, once, whatever happens on the way. It
-    /// is given up when `meanwhile` says so, but only if it is known not to have happened.
+    /// Runs a transaction once, whatever happens on the way. It is given up when `meanwhile` says
+    /// so, but only if it is known not to have happened.
     pub fn commit(
         &mut self,
         statements: &[Statement],
-        number: i64,
+        proof: &Proof,
         meanwhile: &mut dyn FnMut() -> bool,
     ) -> Result<(), DatabaseError> {
-        let writer = self.writer.clone();
         let is_open = Cell::new(false);
         let mut meanwhile = || meanwhile() || is_open.get();
         let result = self.insist(&mut meanwhile, &mut |database| {
             let done = database.transact(statements).map(drop);
             // Once a try was lost, only an answer of the database tells that it did not happen.
-            is_open.set(is_open.get() || matches!(done, Err(DatabaseError::Lost(_))));
-            if !matches!(done, Err(DatabaseError::Duplicate(_))) {
-                return done;
-            }
-            let sql = "SELECT 1 FROM quota_batch WHERE writer = ? AND number = ?";
-            let values = [Value::from(writer.as_str()), Value::Int(number)];
-            // Applied by a try whose end was lost.
-            if database.query(sql, &values)?.is_empty() { done } else { Ok(()) }
+            let may_be_there = match done {
+                Err(DatabaseError::Lost(_)) => {
+                    is_open.set(true);
+                    false
+                }
+                // Applied by a try whose end was lost, of this call or one before it.
+                Err(DatabaseError::Duplicate(_)) => true,
+                Err(DatabaseError::Refused(_)) => is_open.get(),
+                _ => false,
+            };
+            let is_there = may_be_there && !database.query(proof.sql, &proof.values)?.is_empty();
+            if is_there { Ok(()) } else { done }
         });
         if result.is_ok() {
             self.counts.commits.fetch_add(1, Ordering::Relaxed);
@@ -290,8 +293,10 @@ pub struct Writer {
     pub clock: Clock,
     /// How requests are put together.
     pub grouping: Grouping,
-    /// The last batch's number.
+    /// The last number of a batch that has one.
     pub number: i64,
+    /// The next record's.
+    pub record_id: i64,
     /// For metrics.
     pub counts: Arc<Counts>,
     /// Held while a group is stored and settled; a job has it alone.
@@ -368,26 +373,30 @@ impl Writer {
     /// Commits a batch; if that fails, with what would have been done.
     fn commit(
         &mut self,
-        batch: Batch,
+        mut batch: Batch,
         now_ms: i64,
         deadline: Instant,
     ) -> Result<(), (DatabaseError, Vec<Statement>)> {
-        self.number += 1;
-        let number = self.number;
+        batch.name(self.record_id);
+        self.record_id += batch.records.len() as i64;
+        // Its first record tells that it happened; only where there is none it needs a number.
+        let (number, proof) = match batch.proof() {
+            Some(proof) => (None, proof),
+            None => {
+                self.number += 1;
+                let writer = self.committer.writer.clone();
+                let number = Number { writer, number: self.number, now_ms };
+                let proof = number.proof();
+                (Some(number), proof)
+            }
+        };
         let Writer { committer, queue, store, clock, .. } = self;
         let mut meanwhile = || {
             refuse_overdue(queue, &**store, clock());
             Instant::now() < deadline
         };
-        let dialect = committer.connect.dialect();
-        let statements = Batch::statements(
-            vec![(number, batch)],
-            dialect,
-            &committer.writer,
-            number - 1,
-            now_ms,
-        );
-        let done = committer.commit(&statements, number, &mut meanwhile);
+        let statements = batch.statements(committer.dialect(), number.as_ref());
+        let done = committer.commit(&statements, &proof, &mut meanwhile);
         done.map_err(|error| (error, statements))
     }
 
