@@ -2,7 +2,7 @@
 twice, the limit is reached exactly.
 
     tests/quota/invariants.py [--sql sqlite|mariadb|postgres] [--mode sync|group|journal]
-                              [--rounds 3] [--seed N] [--full-disk]
+                              [--rounds 3] [--seed N] [--full-disk | --lone]
 
 A round: clients send records, each under an Idempotency-Key of its own; the server is killed and
 started again, or, where there is a database server, that one, or both; whatever had no answer is
@@ -11,6 +11,9 @@ requests wait. At the end of all rounds every request is sent once more, which m
 then more is sent than the limit allows. What must hold:
 
     records answered as accepted = rows in the database = the counter, and never above the limit
+
+--lone has one client instead, whose records have no Idempotency-Key, so that the thread that a
+request comes by stores it. What had no answer is not sent again: it may be there or not, but once.
 
 --full-disk fills the disk that the database is on instead (as root: it mounts one of its own).
 """
@@ -177,6 +180,68 @@ class Client(threading.Thread):
 
     def accepted(self):
         return sum(told or 0 for _, told in self.requests.values())
+
+
+class Lone(threading.Thread):
+    """Sends records without keys, one at a time, until it is stopped; keeps which were accepted,
+    which refused, and of which it was told nothing."""
+
+    def __init__(self, forebay, key, first):
+        super().__init__()
+        self.forebay, self.key, self.number = forebay, key, first
+        self.accepted, self.refused, self.untold = set(), set(), set()
+        self.is_stopped = False
+
+    def run(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.forebay.http, timeout=20)
+        while not self.is_stopped:
+            self.number += 1
+            try:
+                status, body, _ = self.forebay.on(
+                    connection, "POST", "/v1/events", {"n": self.number}, self.key)
+                assert status in (200, 202, 503), (status, body)
+                (self.refused if status == 503 else self.accepted).add(self.number)
+            except (OSError, http.client.HTTPException):
+                self.untold.add(self.number)
+                connection.close()
+                time.sleep(0.01)
+        connection.close()
+
+
+def run_lone(mode, rounds, seed, folder, database):
+    dice = random.Random(f"{seed} {mode} lone")
+    name = f"quota_{mode}"
+    forebay = Forebay(folder, mode, database.make(name))
+    forebay.start()
+    root, key = set_up(forebay, 1_000_000)
+    accepted, refused, untold, happened, last = set(), set(), set(), [], 0
+    for _ in range(rounds):
+        client = Lone(forebay, key, last)
+        client.start()
+        time.sleep(dice.uniform(0.05, 0.6))
+        happened.append(accident(dice, forebay, database))
+        time.sleep(0.1)
+        client.is_stopped = True
+        client.join()
+        last = client.number
+        accepted |= client.accepted
+        refused |= client.refused
+        untold |= client.untold
+    report = forebay.call("GET", "/v1/verify", None, root)[1]
+    assert not report["differences"], report
+    forebay.process.terminate()
+    forebay.process.wait()
+    verify(forebay)
+    count = rows(database, name)
+    told = database.sql("SELECT data FROM quota_record", name)
+    stored = [json.loads(row[0])["n"] for row in told]
+    assert len(set(stored)) == len(stored) == count, "a record is there twice"
+    missing, wrong = accepted - set(stored), refused & set(stored)
+    assert not missing and not wrong, (sorted(missing)[:5], sorted(wrong)[:5])
+    counted = ", ".join(f"{happened.count(kind)} {kind}" for kind in sorted(set(happened)))
+    print(f"{database.name}, {mode}, one client: {counted}; {len(accepted)} accepted, all stored; "
+          f"{len(refused)} refused, none stored; {len(untold)} without an answer, "
+          f"{len(untold & set(stored))} stored; {count} counted", flush=True)
 
 
 def verify(forebay):
@@ -367,6 +432,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--full-disk", action="store_true")
+    parser.add_argument("--lone", action="store_true")
     args = parser.parse_args()
     print(f"seed {args.seed}")
     for kind in [KINDS[args.sql]] if args.sql else KINDS.values():
@@ -383,7 +449,8 @@ def main():
                     home.mkdir()
                     if kind is File:
                         database = File(home)
-                    run(mode, args.rounds, args.seed, str(home), database)
+                    kind_of_run = run_lone if args.lone else run
+                    kind_of_run(mode, args.rounds, args.seed, str(home), database)
             finally:
                 database.stop()
                 database.remove_folder()

@@ -15,12 +15,12 @@ use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Conn, Error, Opts, OptsBuilder, Params, Value as Cell};
 use services::database::{
-    Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Statement, Step, Stepped,
-    Value,
+    AsyncDatabase, Connect, Database, DatabaseError, Dialect, Inside, Ran, Real, Row, Soon,
+    Statement, Step, Stepped, Value,
 };
 
 use crate::marks::pieces;
-use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning};
+use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning, limited};
 use crate::unit::{self, Stepwise};
 
 /// Statements that stay prepared in a connection.
@@ -83,6 +83,28 @@ impl Connect for Mysql {
         let conn = turning
             .wait(CONNECT_TIMEOUT, async { Conn::new(opts).await.map_err(|err| error(&err)) })?;
         Ok(Box::new(Open { conn: Some(conn), turning }))
+    }
+
+    fn connect_async(&self) -> Option<Soon<'static, Box<dyn AsyncDatabase>>> {
+        let opts = self.opts.clone();
+        let conn = async { Conn::new(opts).await.map_err(|err| error(&err)) };
+        Some(Box::pin(async move {
+            Ok(Box::new(Driven(limited(CONNECT_TIMEOUT, conn).await?)) as Box<dyn AsyncDatabase>)
+        }))
+    }
+}
+
+/// A connection that somebody else's event loop drives.
+struct Driven(Conn);
+
+impl AsyncDatabase for Driven {
+    fn query<'a>(&'a mut self, sql: &'a str, values: &'a [Value]) -> Soon<'a, Vec<Row>> {
+        let ran = run_prepared(&mut self.0, sql, values);
+        Box::pin(async { limited(STATEMENT_TIMEOUT, ran).await.map(|ran| ran.rows) })
+    }
+
+    fn transact<'a>(&'a mut self, statements: &'a [Statement]) -> Soon<'a, Vec<u64>> {
+        Box::pin(limited(STATEMENT_TIMEOUT, transact(&mut self.0, statements)))
     }
 }
 
@@ -351,6 +373,21 @@ async fn transact(conn: &mut Conn, statements: &[Statement]) -> Result<Vec<u64>,
     Ok(sums)
 }
 
+async fn run_prepared(conn: &mut Conn, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
+    let values: Vec<Cell> = values.iter().map(to_cell).collect();
+    let params = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
+    let mut result = conn.exec_iter(sql, params).await.map_err(|err| error(&err))?;
+    let changed = result.affected_rows();
+    let rows: Vec<mysql_async::Row> = result.collect().await.map_err(|err| error(&err))?;
+    result.drop_result().await.map_err(|err| error(&err))?;
+    let of_row = |row: mysql_async::Row| {
+        let columns = row.columns();
+        let cells = row.unwrap_raw().into_iter().map(|cell| cell.unwrap_or(Cell::NULL));
+        cells.zip(&*columns).map(|(cell, column)| of_cell(cell, column)).collect()
+    };
+    Ok(Ran { changed, rows: rows.into_iter().map(of_row).collect() })
+}
+
 impl Open {
     fn conn(&mut self) -> (&mut Turning, &mut Conn) {
         (&mut self.turning, self.conn.as_mut().expect("it is there until it is dropped"))
@@ -370,21 +407,8 @@ impl Stepwise for Open {
     }
 
     fn run_prepared(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
-        let values: Vec<Cell> = values.iter().map(to_cell).collect();
-        let params = if values.is_empty() { Params::Empty } else { Params::Positional(values) };
         let (turning, conn) = self.conn();
-        turning.wait(STATEMENT_TIMEOUT, async {
-            let mut result = conn.exec_iter(sql, params).await.map_err(|err| error(&err))?;
-            let changed = result.affected_rows();
-            let rows: Vec<mysql_async::Row> = result.collect().await.map_err(|err| error(&err))?;
-            result.drop_result().await.map_err(|err| error(&err))?;
-            let of_row = |row: mysql_async::Row| {
-                let columns = row.columns();
-                let cells = row.unwrap_raw().into_iter().map(|cell| cell.unwrap_or(Cell::NULL));
-                cells.zip(&*columns).map(|(cell, column)| of_cell(cell, column)).collect()
-            };
-            Ok(Ran { changed, rows: rows.into_iter().map(of_row).collect() })
-        })
+        turning.wait(STATEMENT_TIMEOUT, run_prepared(conn, sql, values))
     }
 
     fn commit(&mut self) -> Result<(), DatabaseError> {

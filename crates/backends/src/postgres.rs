@@ -16,7 +16,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use services::database::{
-    Connect, Database, DatabaseError, Dialect, Inside, Ran, Row, Statement, Step, Stepped, Value,
+    AsyncDatabase, Connect, Database, DatabaseError, Dialect, Inside, Ran, Row, Soon, Statement,
+    Step, Stepped, Value,
 };
 use tokio::sync::Notify;
 use tokio_postgres::error::SqlState;
@@ -25,7 +26,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Statement as Pr
 
 use crate::marks::numbered;
 use crate::postgres_values::{Cell, Written, array};
-use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning};
+use crate::runtime::{CONNECT_TIMEOUT, LOCK_WAIT_S, STATEMENT_TIMEOUT, Turning, limited};
 use crate::unit::{self, Stepwise};
 
 /// Statements that stay prepared in a connection; when there are more, all are forgotten.
@@ -61,31 +62,60 @@ impl Connect for Postgres {
 
     fn connect(&self) -> Result<Box<dyn Database>, DatabaseError> {
         let mut turning = Turning::new()?;
-        let config = self.config.clone();
         let heard = Arc::new(Notify::new());
-        let tell = Arc::clone(&heard);
-        let client = turning.wait(CONNECT_TIMEOUT, async {
-            let (client, mut connection) =
-                config.connect(NoTls).await.map_err(|err| error(&err))?;
-            // Its end is told to whoever asks next, and to whoever listens.
-            tokio::spawn(async move {
-                while let Some(Ok(told)) = poll_fn(|context| connection.poll_message(context)).await
-                {
-                    if matches!(told, AsyncMessage::Notification(_)) {
-                        tell.notify_one();
-                    }
-                }
-                tell.notify_one();
-            });
-            let set = format!(
-                "SET lock_timeout = '{LOCK_WAIT_S}s'; SET standard_conforming_strings = on; \
-                 SET client_min_messages = warning; SET timezone = 'UTC'"
-            );
-            client.batch_execute(&set).await.map_err(|err| error(&err))?;
-            Ok(client)
-        })?;
+        let told = Arc::clone(&heard);
+        let client = turning.wait(CONNECT_TIMEOUT, greeted(self.config.clone(), told))?;
         let (prepared, channel) = (HashMap::new(), None);
         Ok(Box::new(Open { client, turning, prepared, heard, channel }))
+    }
+
+    fn connect_async(&self) -> Option<Soon<'static, Box<dyn AsyncDatabase>>> {
+        let client = greeted(self.config.clone(), Arc::default());
+        Some(Box::pin(async move {
+            let client = limited(CONNECT_TIMEOUT, client).await?;
+            Ok(Box::new(Driven { client, prepared: HashMap::new() }) as Box<dyn AsyncDatabase>)
+        }))
+    }
+}
+
+/// A new connection, driven by a task of this event loop, which tells `heard` of notifications and
+/// of the end.
+async fn greeted(config: Config, heard: Arc<Notify>) -> Result<Client, DatabaseError> {
+    let (client, mut connection) = config.connect(NoTls).await.map_err(|err| error(&err))?;
+    // Its end is told to whoever asks next, and to whoever listens.
+    tokio::spawn(async move {
+        while let Some(Ok(told)) = poll_fn(|context| connection.poll_message(context)).await {
+            if matches!(told, AsyncMessage::Notification(_)) {
+                heard.notify_one();
+            }
+        }
+        heard.notify_one();
+    });
+    let set = format!(
+        "SET lock_timeout = '{LOCK_WAIT_S}s'; SET standard_conforming_strings = on; \
+         SET client_min_messages = warning; SET timezone = 'UTC'"
+    );
+    client.batch_execute(&set).await.map_err(|err| error(&err))?;
+    Ok(client)
+}
+
+/// A connection that somebody else's event loop drives.
+struct Driven {
+    client: Client,
+    prepared: HashMap<String, Arc<Prepared>>,
+}
+
+impl AsyncDatabase for Driven {
+    fn query<'a>(&'a mut self, sql: &'a str, values: &'a [Value]) -> Soon<'a, Vec<Row>> {
+        let mut desk = Desk { client: &self.client, prepared: &mut self.prepared };
+        Box::pin(limited(STATEMENT_TIMEOUT, async move {
+            desk.run(sql, values).await.map(|ran| ran.rows)
+        }))
+    }
+
+    fn transact<'a>(&'a mut self, statements: &'a [Statement]) -> Soon<'a, Vec<u64>> {
+        let desk = Desk { client: &self.client, prepared: &mut self.prepared };
+        Box::pin(limited(STATEMENT_TIMEOUT, transact(desk, statements)))
     }
 }
 
@@ -152,7 +182,7 @@ fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some()
 }
 
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>;
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + Send + 'a>>;
 
 /// Waits for all of them; they begin in their order.
 async fn all(mut asked: Vec<Answer<'_>>) -> Vec<Result<u64, Error>> {
@@ -233,6 +263,26 @@ impl Desk<'_> {
             .collect();
         let text = format!("INSERT INTO {into} SELECT * FROM unnest({}) {tail}", arrays.join(", "));
         self.prepare_as(&name, || text).await
+    }
+
+    async fn run(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
+        let values: Vec<Written> = values.iter().map(Written::of).collect();
+        let prepared = self.prepare(sql).await?;
+        fits(&prepared, values.len())?;
+        if prepared.columns().is_empty() {
+            let changed = self.client.execute(&*prepared, &given(&values)).await;
+            let changed = changed.map_err(|err| error(&err))?;
+            return Ok(Ran { changed, rows: Vec::new() });
+        }
+        let rows = self.client.query(&*prepared, &given(&values)).await;
+        let mut all = Vec::new();
+        for row in rows.map_err(|err| error(&err))? {
+            let cells: Result<Row, Error> = (0..row.len())
+                .map(|index| row.try_get::<_, Cell>(index).map(|cell| cell.0))
+                .collect();
+            all.push(cells.map_err(|err| error(&err))?);
+        }
+        Ok(Ran { changed: 0, rows: all })
     }
 
     async fn steps(&mut self, statements: &[Statement]) -> Result<Vec<Piece>, DatabaseError> {
@@ -340,26 +390,8 @@ impl Stepwise for Open {
     }
 
     fn run_prepared(&mut self, sql: &str, values: &[Value]) -> Result<Ran, DatabaseError> {
-        let values: Vec<Written> = values.iter().map(Written::of).collect();
         let (turning, mut desk) = self.desk();
-        turning.wait(STATEMENT_TIMEOUT, async {
-            let prepared = desk.prepare(sql).await?;
-            fits(&prepared, values.len())?;
-            if prepared.columns().is_empty() {
-                let changed = desk.client.execute(&*prepared, &given(&values)).await;
-                let changed = changed.map_err(|err| error(&err))?;
-                return Ok(Ran { changed, rows: Vec::new() });
-            }
-            let rows = desk.client.query(&*prepared, &given(&values)).await;
-            let mut all = Vec::new();
-            for row in rows.map_err(|err| error(&err))? {
-                let cells: Result<Row, Error> = (0..row.len())
-                    .map(|index| row.try_get::<_, Cell>(index).map(|cell| cell.0))
-                    .collect();
-                all.push(cells.map_err(|err| error(&err))?);
-            }
-            Ok(Ran { changed: 0, rows: all })
-        })
+        turning.wait(STATEMENT_TIMEOUT, desk.run(sql, values))
     }
 }
 
@@ -373,23 +405,8 @@ impl Database for Open {
     }
 
     fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError> {
-        let (turning, mut desk) = self.desk();
-        turning.wait(STATEMENT_TIMEOUT, async {
-            let steps = match desk.steps(statements).await {
-                Ok(steps) if steps.is_empty() => return Ok(vec![0; statements.len()]),
-                // What a step before it makes is not there yet: one by one, then.
-                Err(DatabaseError::Refused(_)) if statements.len() > 1 => {
-                    return one_by_one(&mut desk, statements).await;
-                }
-                steps => steps?,
-            };
-            let counts = run(desk.client, &steps).await?;
-            let mut sums = vec![0; statements.len()];
-            for (step, count) in steps.iter().zip(counts) {
-                sums[step.owner] += count;
-            }
-            Ok(sums)
-        })
+        let (turning, desk) = self.desk();
+        turning.wait(STATEMENT_TIMEOUT, transact(desk, statements))
     }
 
     fn unit(&mut self, steps: &[Step]) -> Result<Vec<Stepped>, DatabaseError> {
@@ -415,6 +432,23 @@ impl Database for Open {
     fn within(&mut self, inside: Inside<'_>) -> Result<(), DatabaseError> {
         unit::within(self, inside)
     }
+}
+
+async fn transact(mut desk: Desk<'_>, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError> {
+    let steps = match desk.steps(statements).await {
+        Ok(steps) if steps.is_empty() => return Ok(vec![0; statements.len()]),
+        // What a step before it makes is not there yet: one by one, then.
+        Err(DatabaseError::Refused(_)) if statements.len() > 1 => {
+            return one_by_one(&mut desk, statements).await;
+        }
+        steps => steps?,
+    };
+    let counts = run(desk.client, &steps).await?;
+    let mut sums = vec![0; statements.len()];
+    for (step, count) in steps.iter().zip(counts) {
+        sums[step.owner] += count;
+    }
+    Ok(sums)
 }
 
 /// A transaction whose statements need what others of it make: each is prepared when those before

@@ -40,10 +40,7 @@ impl Turning {
         if self.is_over {
             return Err(DatabaseError::Lost("the connection was given up".into()));
         }
-        let done = self.runtime.block_on(async { tokio::time::timeout(within, work).await });
-        let result = done.unwrap_or_else(|_| {
-            Err(DatabaseError::Lost(format!("no answer in {} seconds", within.as_secs())))
-        });
+        let result = self.runtime.block_on(limited(within, work));
         self.is_over = matches!(result, Err(DatabaseError::Lost(_)));
         result
     }
@@ -52,4 +49,15 @@ impl Turning {
     pub fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.runtime.enter()
     }
+}
+
+/// Waits for so long at most.
+pub async fn limited<T>(
+    within: Duration,
+    work: impl Future<Output = Result<T, DatabaseError>>,
+) -> Result<T, DatabaseError> {
+    let done = tokio::time::timeout(within, work).await;
+    done.unwrap_or_else(|_| {
+        Err(DatabaseError::Lost(format!("no answer in {} seconds", within.as_secs())))
+    })
 }

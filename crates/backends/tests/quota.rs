@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use forebay_backends::address::open;
 use forebay_backends::journal::FileJournal;
-use services::database::{Connect, Database, DatabaseError, Dialect, Row, Statement, Value};
+use services::database::{
+    AsyncDatabase, Connect, Database, DatabaseError, Dialect, Row, Soon, Statement, Value,
+};
 use services::quota::answer::{Ack, Answer, Outcome, Refusal};
 use services::quota::caller::Caller;
 use services::quota::event::{Format, parse};
 use services::quota::ingest::Ingest;
 use services::quota::journal::{Journal, recover};
-use services::quota::lead::Lead;
+use services::quota::lead::{Lead, Led};
 use services::quota::manage::{Adjustment, NewKey};
 use services::quota::queue::Idempotency;
 use services::quota::schema::{migrate, migrate_to};
@@ -40,6 +42,21 @@ type Faults = Arc<Mutex<VecDeque<Fault>>>;
 struct Faulty {
     inner: Arc<dyn Connect>,
     faults: Faults,
+    /// Whether lone requests may be stored by the thread that they come by.
+    has_lanes: bool,
+}
+
+/// The same, each answer being there as soon as it is asked for.
+struct FaultyAsync(FaultyDatabase);
+
+impl AsyncDatabase for FaultyAsync {
+    fn query<'a>(&'a mut self, sql: &'a str, values: &'a [Value]) -> Soon<'a, Vec<Row>> {
+        Box::pin(std::future::ready(self.0.query(sql, values)))
+    }
+
+    fn transact<'a>(&'a mut self, statements: &'a [Statement]) -> Soon<'a, Vec<u64>> {
+        Box::pin(std::future::ready(self.0.transact(statements)))
+    }
 }
 
 struct FaultyDatabase {
@@ -55,6 +72,17 @@ impl Connect for Faulty {
     fn connect(&self) -> Result<Box<dyn Database>, DatabaseError> {
         let (inner, faults) = (self.inner.connect()?, Arc::clone(&self.faults));
         Ok(Box::new(FaultyDatabase { inner, faults }))
+    }
+
+    fn connect_async(&self) -> Option<Soon<'static, Box<dyn AsyncDatabase>>> {
+        let (inner, faults) = (Arc::clone(&self.inner), Arc::clone(&self.faults));
+        self.has_lanes.then(|| -> Soon<'static, Box<dyn AsyncDatabase>> {
+            Box::pin(async move {
+                let inner = inner.connect()?;
+                let database = FaultyAsync(FaultyDatabase { inner, faults });
+                Ok(Box::new(database) as Box<dyn AsyncDatabase>)
+            })
+        })
     }
 }
 
@@ -116,15 +144,16 @@ const START: i64 = 1_795_132_800_000; // 2026-11-20T00:00:00Z
 
 impl World {
     fn new(name: &str, plan: &str, change: impl FnOnce(&mut Settings)) -> World {
-        World::with(name, plan, change, journal)
+        World::with(name, plan, change, journal, false)
     }
 
-    /// The same with a journal that is made so.
+    /// The same with a journal that is made so, and lanes if it has some.
     fn with(
         name: &str,
         plan: &str,
         change: impl FnOnce(&mut Settings),
         journal: impl FnOnce(&Path) -> Box<dyn Journal>,
+        has_lanes: bool,
     ) -> World {
         let folder = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -134,12 +163,13 @@ impl World {
         let faults = Faults::default();
         let clock = Arc::new(AtomicI64::new(START));
         let now = Arc::clone(&clock);
+        let faulty = Faulty { inner: Arc::clone(&connect), faults: Arc::clone(&faults), has_lanes };
         let (store, bits) = (Arc::new(MemoryStore::default()), AtomicU64::new(1));
         let mut settings = Settings::default();
         change(&mut settings);
         let service = Service::start(Parts {
             store: Arc::clone(&store) as _,
-            connect: Arc::new(Faulty { inner: Arc::clone(&connect), faults: Arc::clone(&faults) }),
+            connect: Arc::new(faulty),
             clock: Arc::new(move || now.load(Ordering::SeqCst)),
             random: Box::new(move || bits.fetch_add(1, Ordering::SeqCst).wrapping_mul(0x9E37_79B9)),
             journal: (settings.grouping.ack == Ack::Journal).then(|| journal(&folder)),
@@ -541,11 +571,11 @@ fn until_it_leads(world: &World, accepted: &mut i64) -> (Lead, mpsc::Receiver<Ou
 #[test]
 fn a_lone_request_is_acknowledged_by_its_own_thread() {
     let quick = |_: &Path| Box::new(Quick::default()) as Box<dyn Journal>;
-    let world = World::with("lead", r#"{"limit": 1000000}"#, with_journal, quick);
+    let world = World::with("lead", r#"{"limit": 1000000}"#, with_journal, quick, false);
     let mut accepted = 0;
     loop {
         let (mut lead, answer) = until_it_leads(&world, &mut accepted);
-        if lead.go() {
+        if matches!(lead.go(), Led::Here) {
             let answer = answer.try_recv().expect("it is answered already").expect("accepted");
             assert_eq!(answer.status, 202);
             break;
@@ -562,13 +592,54 @@ fn a_lone_request_is_acknowledged_by_its_own_thread() {
     let (request, second) = world.request("{}", None);
     accepted += 1;
     let other = world.service.ingest_and_lead(request);
-    assert!(!lead.go());
+    assert!(matches!(lead.go(), Led::Elsewhere));
     assert!(first.recv().expect("an answer").is_ok());
     drop(other);
     assert!(second.recv().expect("an answer").is_ok());
     settled(&world, accepted as u64);
     world.check(accepted);
     assert_eq!(world.usage(), accepted);
+}
+
+#[test]
+fn a_lone_request_is_stored_over_the_lane_of_its_thread() {
+    let world = World::with("lane", r#"{"limit": 1000}"#, |_| {}, journal, true);
+    let run = |task| {
+        tokio::runtime::Builder::new_current_thread().build().expect("a loop").block_on(task);
+    };
+    let mut accepted = 0;
+    // The first time, and after a connection broke, this opens one; a writer stores the request.
+    let mut lead_once = |faults: &[Fault]| loop {
+        let (mut lead, answer) = until_it_leads(&world, &mut accepted);
+        let before = world.service.counts.commits.load(Ordering::Relaxed);
+        world.faults.lock().expect("unpoisoned").extend(faults);
+        let led = lead.go();
+        if let Led::Task(task) = led {
+            run(task);
+            break (answer.recv().expect("an answer"), before, accepted);
+        }
+        // A thread was not yet done with the one before.
+        if answer.recv().expect("an answer").is_err() {
+            accepted -= 1;
+        }
+    };
+    let commits = || world.service.counts.commits.load(Ordering::Relaxed);
+    for fault in [Fault::None, Fault::Busy, Fault::LostBefore, Fault::LostAfter, Fault::None] {
+        assert!(lead_once(&[]).0.is_ok());
+        let (answer, before, accepted) = lead_once(&[fault]);
+        let answer = answer.expect("it is stored");
+        assert_eq!((answer.status, answer.accepted), (200, 1), "{fault:?}");
+        assert_eq!(commits(), before + 1, "{fault:?}");
+        world.check(accepted);
+        assert_eq!(world.verified().differences, Vec::<String>::new(), "{fault:?}");
+        assert_eq!(world.usage(), accepted);
+    }
+    // What the database refuses is given back.
+    let (answer, _, sent) = lead_once(&[Fault::Refused, Fault::Refused]);
+    let refused = answer.expect_err("there is no room");
+    assert!(matches!(refused.refusal, Refusal::Busy { .. }));
+    world.check(sent - 1);
+    assert_eq!(world.usage(), sent - 1);
 }
 
 #[test]

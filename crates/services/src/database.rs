@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::pin::Pin;
 use std::time::Duration;
 
 /// A value in a row or a statement.
@@ -300,6 +301,19 @@ pub trait Within {
 /// What happens within a transaction; whether it is to be kept.
 pub type Inside<'a> = &'a mut dyn FnMut(&mut dyn Within) -> Result<bool, DatabaseError>;
 
+/// An answer that an event loop waits for.
+pub type Soon<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'a>>;
+
+/// A connection that belongs to the event loop it was made in: no thread waits for its answers.
+/// After an answer that nobody waited for, or [`DatabaseError::Lost`], it is of no more use.
+pub trait AsyncDatabase: Send {
+    /// See [`Database::query`].
+    fn query<'a>(&'a mut self, sql: &'a str, values: &'a [Value]) -> Soon<'a, Vec<Row>>;
+
+    /// See [`Database::transact`].
+    fn transact<'a>(&'a mut self, statements: &'a [Statement]) -> Soon<'a, Vec<u64>>;
+}
+
 /// Where connections come from.
 pub trait Connect: Send + Sync {
     /// The SQL of all of them.
@@ -313,6 +327,12 @@ pub trait Connect: Send + Sync {
     /// where the product has no such thing.
     fn connect_impatient(&self) -> Result<Option<Box<dyn Database>>, DatabaseError> {
         Ok(None)
+    }
+
+    /// Opens one for the event loop that this is waited for in. None where the product works in the
+    /// thread that asks.
+    fn connect_async(&self) -> Option<Soon<'static, Box<dyn AsyncDatabase>>> {
+        None
     }
 }
 

@@ -10,6 +10,7 @@ use services::quota::answer::{Outcome, Refusal, refuse};
 use services::quota::caller::Scope;
 use services::quota::event::{self, Format, RECORDS_MAX};
 use services::quota::ingest::Ingest;
+use services::quota::lead::{Lead, Led};
 use services::quota::queue::Idempotency;
 use services::quota::secret::digest;
 use tokio::sync::oneshot;
@@ -84,12 +85,8 @@ impl Quota {
         let request = Ingest { caller, records, cost, idempotency, now_ms, done };
         let lead = self.service.ingest_and_lead(request);
         let reserved = Instant::now();
-        if let Some(mut lead) = lead {
-            // Dropped where others want this thread: then another one takes the request.
-            if is_alone().await && lead.go() {
-                tokio::task::yield_now().await;
-                lead.look_around();
-            }
+        if let Some(lead) = lead {
+            go(lead).await;
         }
         let outcome = receiver.await.unwrap_or_else(|_| {
             let detail = "the server is about to end".to_string();
@@ -169,6 +166,23 @@ impl Quota {
         let usage: Value = serde_json::from_str(&text).unwrap_or_default();
         let body = json!({ "accepted": accepted, "usage": usage });
         Ok(json(StatusCode::OK, body.to_string()))
+    }
+}
+
+/// Has a lone request acknowledged by this thread; where others want it, another one takes the
+/// request.
+async fn go(mut lead: Lead) {
+    if !is_alone().await {
+        return;
+    }
+    match lead.go() {
+        Led::Elsewhere => {}
+        Led::Here => {
+            tokio::task::yield_now().await;
+            lead.look_around();
+        }
+        // The client may go away; the transaction goes on.
+        Led::Task(task) => drop(tokio::spawn(task)),
     }
 }
 

@@ -25,19 +25,27 @@ const WRITERS_MAX: usize = 256;
 /// MySQL's locks are the whole server's; a database's own begin with this.
 const MYSQL_NAME: &str = "CONCAT('fb.quota.', MD5(DATABASE()), '.', ?)";
 
-/// Marks a connection as one that stores records, `index` of its server. That somebody else has the
-/// mark does no harm.
-pub(super) fn hold(database: &mut dyn Database, index: usize) -> Result<(), DatabaseError> {
-    match database.dialect() {
-        Dialect::Sqlite => Ok(()),
+/// The query that marks a connection as one that stores records, `index` of its server. That
+/// somebody else has the mark does no harm.
+pub(super) fn mark(dialect: Dialect, index: usize) -> Option<(String, Vec<Value>)> {
+    match dialect {
+        Dialect::Sqlite => None,
         Dialect::Postgres => {
             let sql = format!("SELECT pg_try_advisory_lock_shared({POSTGRES_CLASS}, 0)");
-            database.query(&sql, &[]).map(drop)
+            Some((sql, Vec::new()))
         }
         Dialect::Mysql => {
             let sql = format!("SELECT GET_LOCK({MYSQL_NAME}, 0)");
-            database.query(&sql, &[Value::Int(index as i64)]).map(drop)
+            Some((sql, vec![Value::Int(index as i64)]))
         }
+    }
+}
+
+/// Marks a connection.
+pub(super) fn hold(database: &mut dyn Database, index: usize) -> Result<(), DatabaseError> {
+    match mark(database.dialect(), index) {
+        Some((sql, values)) => database.query(&sql, &values).map(drop),
+        None => Ok(()),
     }
 }
 

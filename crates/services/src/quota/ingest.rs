@@ -55,17 +55,17 @@ impl Service {
         }
     }
 
-    /// The same for an event loop that may wait for a quick disk: what comes back is to be
+    /// The same for an event loop that may store a lone request itself: what comes back is to be
     /// [used](Lead::go) when all that has come in the same turn was taken.
     pub fn ingest_and_lead(self: &Arc<Self>, request: Ingest) -> Option<Lead> {
         let work = self.prepare(request)?;
-        let pen = self.pen.as_ref().filter(|pen| pen.is_free() && !work.needs_look());
-        let Some(pen) = pen else {
+        let place = self.place.as_ref().filter(|place| place.is_free() && !work.needs_look());
+        let Some(place) = place else {
             self.admit(work, 0);
             return None;
         };
         let work = self.admitted(work, 0)?;
-        self.line_up(work, Queue::push_quietly).then(|| Lead::new(pen))
+        self.line_up(work, Queue::push_quietly).then(|| Lead::new(place))
     }
 
     /// What of a request may be stored, as far as memory tells; nothing if it is answered.

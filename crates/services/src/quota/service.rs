@@ -17,8 +17,10 @@ use std::{io, thread};
 
 use super::answer::{Ack, Refusal};
 use super::caller::{ApiKey, Caller};
+use super::gate::Gate;
 use super::journal::{Between, Flusher, Frame, Journal, Scribe, recover};
-use super::lead::Pen;
+use super::lane::Lanes;
+use super::lead::{Pen, Place};
 use super::org::Org;
 use super::plan::Plan;
 use super::queue::{Job, Jobs, Queue, Rows, Work};
@@ -129,7 +131,7 @@ pub struct Service {
     pub(super) changer: Arc<dyn Jobs>,
     pub(super) frames: Option<Arc<Queue<Frame>>>,
     /// For those who acknowledge a request in the thread that it came by.
-    pub(super) pen: Option<Arc<Pen>>,
+    pub(super) place: Option<Place>,
     pub(super) clock: Clock,
     desk: Arc<Queue<Never>>,
     callers: RwLock<Callers>,
@@ -188,20 +190,14 @@ impl Service {
         let mut threads = desks(&desk, &committer)?;
         let crew =
             Crew { store: &store, clock: &clock, queue: &queue, settings: &settings, record_id };
-        let (changer, frames, pen): (Arc<dyn Jobs>, _, _) = match journal {
+        let (changer, frames, place): (Arc<dyn Jobs>, _, _) = match journal {
             None => {
-                let (gate, crowd) = (Arc::default(), Arc::default());
-                for index in 0..writers(&settings, connect.dialect()) {
-                    let committer = committer(&format!("writer{index}")).marked(index);
-                    let mut writer = crew.writer(committer, &gate, &crowd);
-                    writer.record_id += index as i64 * RECORDS_OF_WRITER;
-                    threads.push(spawn("quota-writer", move || writer.run())?);
-                }
-                (Arc::clone(&queue) as _, None, None)
+                let place = crew.write(&connect, &committer, &mut threads)?;
+                (Arc::clone(&queue) as _, None, place)
             }
             Some(journal) => {
                 let (frames, pen) = crew.keep(journal, &committer, &mut threads)?;
-                (Arc::clone(&frames) as _, Some(frames), Some(pen))
+                (Arc::clone(&frames) as _, Some(frames), Some(Place::Journal(pen)))
             }
         };
         Ok(Arc::new(Service {
@@ -210,7 +206,7 @@ impl Service {
             queue,
             changer,
             frames,
-            pen,
+            place,
             clock,
             desk,
             callers: RwLock::default(),
@@ -446,7 +442,7 @@ struct Crew<'a> {
 }
 
 impl Crew<'_> {
-    fn writer(&self, committer: Committer, gate: &Arc<RwLock<()>>, crowd: &Arc<Crowd>) -> Writer {
+    fn writer(&self, committer: Committer, gate: &Arc<Gate>, crowd: &Arc<Crowd>) -> Writer {
         Writer {
             counts: committer.counts(),
             committer,
@@ -459,6 +455,30 @@ impl Crew<'_> {
             gate: Arc::clone(gate),
             crowd: Arc::clone(crowd),
         }
+    }
+
+    /// Starts the writers; where lone requests may be stored without them.
+    fn write(
+        &self,
+        connect: &Arc<dyn Connect>,
+        committer: &dyn Fn(&str) -> Committer,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<Option<Place>, DatabaseError> {
+        let (gate, crowd) = (Arc::default(), Arc::default());
+        let mut record_id = self.record_id;
+        let mut place = None;
+        for index in 0..writers(self.settings, connect.dialect()) {
+            let committer = committer(&format!("writer{index}")).marked(index);
+            let mut writer = self.writer(committer, &gate, &crowd);
+            writer.record_id = record_id;
+            record_id += RECORDS_OF_WRITER;
+            if connect.connect_async().is_some() {
+                let lanes = Lanes::new(&writer, Arc::clone(connect), record_id);
+                place = Some(Place::Lane(Arc::new(lanes)));
+            }
+            threads.push(spawn("quota-writer", move || writer.run())?);
+        }
+        Ok(place)
     }
 
     /// Starts the threads around a journal: where its frames wait, and where those who lead meet.

@@ -6,12 +6,13 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::answer::{Ack, Outcome, Refusal, refuse};
 use super::batch::{Batch, Number, Proof};
 use super::fence;
+use super::gate::Gate;
 use super::known::{Known, release};
 use super::org::Org;
 use super::queue::{Group, Queue, Work};
@@ -26,7 +27,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// else's rows are in the way.
 const TRIES_MAX: usize = 5;
 /// Seconds after which a client that was refused shall try again.
-const RETRY_S: i64 = 1;
+pub(super) const RETRY_S: i64 = 1;
 
 /// Tells the time, in milliseconds since 1970.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -218,7 +219,27 @@ impl Committer {
         proof: &Proof,
         meanwhile: &mut dyn FnMut() -> bool,
     ) -> Result<(), DatabaseError> {
-        let is_open = Cell::new(false);
+        self.commit_after(false, statements, proof, meanwhile)
+    }
+
+    /// The same for a transaction that somebody else has sent and got no answer.
+    pub fn commit_lost(
+        &mut self,
+        statements: &[Statement],
+        proof: &Proof,
+        meanwhile: &mut dyn FnMut() -> bool,
+    ) -> Result<(), DatabaseError> {
+        self.commit_after(true, statements, proof, meanwhile)
+    }
+
+    fn commit_after(
+        &mut self,
+        was_lost: bool,
+        statements: &[Statement],
+        proof: &Proof,
+        meanwhile: &mut dyn FnMut() -> bool,
+    ) -> Result<(), DatabaseError> {
+        let is_open = Cell::new(was_lost);
         let mut meanwhile = || meanwhile() || is_open.get();
         let result = self.insist(&mut meanwhile, &mut |database| {
             let done = database.transact(statements).map(drop);
@@ -300,7 +321,7 @@ pub struct Writer {
     /// For metrics.
     pub counts: Arc<Counts>,
     /// Held while a group is stored and settled; a job has it alone.
-    pub gate: Arc<RwLock<()>>,
+    pub gate: Arc<Gate>,
     /// Who is there; shared by all writers.
     pub crowd: Arc<Crowd>,
 }
@@ -318,20 +339,17 @@ impl Writer {
                 Group::End => return,
                 Group::Jobs(jobs) => {
                     let gate = Arc::clone(&self.gate);
-                    let _alone = gate.write().unwrap_or_else(PoisonError::into_inner);
+                    let _alone = gate.alone();
                     for job in jobs {
                         run_job(&mut self.committer, job);
                     }
                 }
                 Group::Works(works) => {
                     let count = works.len();
-                    let gate = Arc::clone(&self.gate);
-                    let together = gate.read().unwrap_or_else(PoisonError::into_inner);
+                    let inside = self.gate.enter();
                     let answers = self.store_group(works, TRIES_MAX);
-                    drop(together);
-                    if ack != Ack::Sync {
-                        crowd.saw(self.queue.unfinished());
-                    }
+                    drop(inside);
+                    crowd.saw(self.queue.unfinished());
                     for (work, outcome) in answers {
                         (work.done)(outcome);
                     }
@@ -476,7 +494,7 @@ pub fn settle(work: &Work, counts: &Counts) {
 }
 
 /// Gives the requests back the records that were taken for a transaction.
-fn put_back(works: &mut [Work], statements: Vec<Statement>) {
+pub(super) fn put_back(works: &mut [Work], statements: Vec<Statement>) {
     let mut events = Batch::events(statements).into_iter();
     for work in works {
         let taken = work.items.iter_mut().filter(|item| item.is_charged && item.event.is_none());
