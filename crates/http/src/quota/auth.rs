@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::http::header;
-use axum::http::request::Parts;
+use http::header;
+use http::request::Parts;
 use services::quota::answer::Refusal;
 use services::quota::caller::{Caller, Scope};
 use services::quota::secret::digest;

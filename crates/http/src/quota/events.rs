@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use services::quota::answer::{Outcome, Refusal, refuse};
 use services::quota::caller::Scope;
@@ -17,6 +16,7 @@ use tokio::sync::oneshot;
 use super::auth::Who;
 use super::{BODY_BYTES_MAX, Quota, headers, json, parsed, wait};
 use crate::alone::is_alone;
+use crate::body::Response;
 use crate::problem::refused;
 use crate::query;
 

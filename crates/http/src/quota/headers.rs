@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use services::quota::answer::Usage;
 use services::quota::secret::base64;
 

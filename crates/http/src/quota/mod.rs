@@ -10,15 +10,14 @@ mod webhooks;
 
 use std::sync::Arc;
 
-use axum::extract::Request;
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use services::database::Database;
 use services::quota::answer::Refusal;
 use services::quota::service::Service;
 use tokio::sync::oneshot;
 
+use crate::body::{self, Request, Response};
 use crate::problem::{problem, refused, with_type};
 use crate::saga::Guard;
 
@@ -225,7 +224,7 @@ impl Quota {
 
     async fn run(&self, run: Run, [one, two]: [String; 2], request: Request) -> Response {
         let (parts, body) = request.into_parts();
-        let body = match axum::body::to_bytes(body, BODY_BYTES_MAX).await {
+        let body = match body::read(body, BODY_BYTES_MAX).await {
             Ok(body) => body,
             Err(_) => {
                 let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
