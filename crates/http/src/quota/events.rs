@@ -22,11 +22,17 @@ use crate::query;
 
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 200;
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 fn format(parts: &Parts) -> Result<Format, Refusal> {
     let kind = parts.headers.get(header::CONTENT_TYPE).map_or(Ok("application/json"), |kind| {
         kind.to_str().map_err(|_| Refusal::Malformed("a Content-Type is text".into()))
     })?;
+    // What nearly all say.
+    if kind == "application/json" {
+        return Ok(Format::Json);
+    }
     let kind = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     match kind.as_str() {
         // The latter is what curl -d says of whatever it sends.
@@ -43,7 +49,7 @@ fn format(parts: &Parts) -> Result<Format, Refusal> {
 
 /// The idempotency key: a structured field's string, quotes included; bare words are taken, too.
 fn idempotency(parts: &Parts, body: &[u8]) -> Result<Option<Idempotency>, Refusal> {
-    let Some(value) = parts.headers.get("idempotency-key") else { return Ok(None) };
+    let Some(value) = parts.headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let wrong = || {
         let why = format!("an Idempotency-Key is text of 1 to {KEY_BYTES_MAX} bytes, in quotes");
         Refusal::Malformed(why)
@@ -105,8 +111,7 @@ impl Quota {
                 }
                 let mut response = json(status, answer.body);
                 if answer.is_replay {
-                    let name = HeaderName::from_static("idempotency-replayed");
-                    response.headers_mut().insert(name, HeaderValue::from_static("true"));
+                    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
                 }
                 (response, answer.usage)
             }
