@@ -50,16 +50,13 @@ fn answer(doors: &Doors, request: Request) -> Answering {
     alone::begin();
     let path = request.uri().path();
     if let Some(tables) = doors.tables.as_ref().filter(|tables| tables.has(path)) {
-        let tables = Arc::clone(tables);
-        return Box::pin(async move { tables.answer(request).await });
+        return Box::pin(Arc::clone(tables).answer(request));
     }
     if let Some(saga) = doors.saga.as_ref().filter(|saga| saga.has(path)) {
-        let saga = Arc::clone(saga);
-        return Box::pin(async move { saga.answer(request).await });
+        return Box::pin(Arc::clone(saga).answer(request));
     }
     if let Some(quota) = doors.quota.as_ref().filter(|quota| quota.has(path)) {
-        let quota = Arc::clone(quota);
-        return Box::pin(async move { quota.answer(request).await });
+        return Box::pin(Arc::clone(quota).answer(request));
     }
     Box::pin(std::future::ready(own(doors, &request)))
 }

@@ -5,16 +5,15 @@ use std::time::Instant;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
-use services::quota::answer::{Outcome, Refusal, refuse};
+use services::quota::answer::{Refusal, refuse};
 use services::quota::caller::Scope;
 use services::quota::event::{self, Format, RECORDS_MAX};
 use services::quota::ingest::Ingest;
 use services::quota::queue::Idempotency;
 use services::quota::secret::digest;
-use tokio::sync::oneshot;
 
 use super::auth::Who;
-use super::{BODY_BYTES_MAX, Quota, headers, json, parsed, wait};
+use super::{BODY_BYTES_MAX, Quota, headers, json, parsed, relay, wait};
 use crate::alone::is_alone;
 use crate::body::Response;
 use crate::problem::refused;
@@ -82,11 +81,7 @@ impl Quota {
             Err(refusal) => return refused(&refusal),
         };
         let now_ms = self.service.now_ms();
-        let (sender, receiver) = oneshot::channel();
-        let done = Box::new(move |outcome: Outcome| {
-            // If nobody waits any more, the client has gone.
-            let _ = sender.send(outcome);
-        });
+        let (done, receiver) = relay::channel();
         let request = Ingest { caller, records, cost, idempotency, now_ms, done };
         let lead = self.service.ingest_and_lead(request);
         let reserved = Instant::now();

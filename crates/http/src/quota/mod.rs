@@ -6,6 +6,7 @@ mod headers;
 mod manage;
 mod metrics;
 mod openapi;
+mod relay;
 mod webhooks;
 
 use std::sync::Arc;
@@ -224,7 +225,7 @@ impl Quota {
     }
 
     /// Answers a request for a path of the API.
-    pub(crate) async fn answer(&self, request: Request) -> Response {
+    pub(crate) async fn answer(self: Arc<Self>, request: Request) -> Response {
         let (parts, body) = request.into_parts();
         let mut response = match found(&parts.method, parts.uri.path()) {
             Err(allowed) => not_here(&allowed),

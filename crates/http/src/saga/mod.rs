@@ -79,7 +79,7 @@ impl Saga {
     }
 
     /// Answers a request for one of the routes.
-    pub(crate) async fn answer(&self, request: Request) -> Response {
+    pub(crate) async fn answer(self: Arc<Self>, request: Request) -> Response {
         let is_dtm = request.uri().path().starts_with("/api/");
         if !self.admits(request.headers()) {
             let mut response = problem(StatusCode::UNAUTHORIZED, "An API key is needed.");

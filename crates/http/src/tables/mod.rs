@@ -102,7 +102,7 @@ impl Tables {
     }
 
     /// Answers a request for such a path.
-    pub(crate) async fn answer(&self, request: Request) -> Response {
+    pub(crate) async fn answer(self: Arc<Self>, request: Request) -> Response {
         let path = request.uri().path();
         if path == "/swagger" || path == "/tables/openapi.json" {
             return with_type(StatusCode::OK, "application/json", self.document.clone());
