@@ -1,6 +1,7 @@
 //! The connections of one thread: HTTP/1.1, or HTTP/2 where a client begins with its preface.
 //!
-//! **Invariant:** once the door is closed no request is begun, and those under way have `DRAIN`.
+//! **Invariant:** once the door is closed each connection ends with the request that is under way,
+//! and all after `DRAIN`.
 
 use std::convert::Infallible;
 use std::net::TcpStream;

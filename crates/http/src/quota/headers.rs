@@ -34,14 +34,14 @@ pub(super) fn add(headers: &mut HeaderMap, usage: &Usage, sends_older: bool) {
     }
     let remaining = usage.remaining();
     if let (Some(limit), Some(remaining)) = (plan.limit, remaining) {
-        let comma = if policy.is_empty() { "\"" } else { ", \"" };
+        let begin = if policy.is_empty() { "\"" } else { ", \"" };
         let name = plan.period.name();
         let window = (usage.period.end_ms - usage.period.start_ms) / 1000;
         let key = base64(usage.org.as_bytes());
         let reset = usage.reset_after_s();
-        policy.text(comma).text(name).text("\";q=").number(limit).text(";w=").number(window);
+        policy.text(begin).text(name).text("\";q=").number(limit).text(";w=").number(window);
         policy.text(";pk=:").text(&key).text(":");
-        state.text(comma).text(name).text("\";r=").number(remaining).text(";t=").number(reset);
+        state.text(begin).text(name).text("\";r=").number(remaining).text(";t=").number(reset);
         state.text(";pk=:").text(&key).text(":");
         if sends_older {
             let numbers = [limit, remaining, reset].map(HeaderValue::from);
