@@ -5,13 +5,13 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::{io, str};
 
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http_body_util::Full;
 
 use crate::Door;
+use crate::body::Response;
+use crate::serve::Answer;
 
 /// An answer.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl Fixed {
     }
 }
 
-async fn answer(State(fixed): State<Arc<Fixed>>) -> Response {
-    let mut response = Response::new(Body::from(fixed.body.clone()));
+fn answer(fixed: &Fixed) -> Response {
+    let mut response = Response::new(Full::new(fixed.body.clone()));
     *response.status_mut() = fixed.status;
     *response.headers_mut() = fixed.headers.clone();
     response
@@ -52,8 +52,8 @@ async fn answer(State(fixed): State<Arc<Fixed>>) -> Response {
 /// # Errors
 /// No threads, or no runtime for them.
 pub fn open(listener: TcpListener, fixed: Fixed, threads: usize) -> io::Result<Door> {
-    let router = Router::new().fallback(answer).with_state(Arc::new(fixed));
-    crate::start(listener, threads, Arc::new(move |_, _| router.clone()))
+    let all: Answer = Arc::new(move |_| Box::pin(std::future::ready(answer(&fixed))));
+    crate::start(listener, threads, Arc::new(move |_, _| Arc::clone(&all)))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! own, so that it answers whatever the event loops do. A connection stays with its thread.
 
 mod alone;
+mod body;
 pub mod exposition;
 pub mod fixed;
 mod problem;
@@ -10,9 +11,10 @@ mod query;
 pub mod quota;
 mod routes;
 pub mod saga;
+mod serve;
 pub mod tables;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,8 +22,6 @@ use std::{io, thread};
 
 use tokio::sync::{mpsc, watch};
 
-/// Requests that run when the server ends may take so long to finish.
-const DRAIN: Duration = Duration::from_secs(3);
 /// How long no connection is taken after one could not be.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -79,6 +79,7 @@ pub fn open(
     tables: Option<tables::Tables>,
     threads: usize,
 ) -> io::Result<Door> {
+    let (quota, saga, tables) = (quota.map(Arc::new), saga.map(Arc::new), tables.map(Arc::new));
     let doors = Arc::new(routes::Doors { status, quota, saga, tables });
     let enter = move |is_first: bool, stopped: &watch::Receiver<bool>| {
         if let (true, Some(quota)) = (is_first, &doors.quota) {
@@ -95,7 +96,7 @@ pub fn open(
 
 /// What a thread serves until it is told to stop; asked within its runtime, by one of the threads
 /// with `true`.
-type Enter = Arc<dyn Fn(bool, &watch::Receiver<bool>) -> axum::Router + Send + Sync>;
+type Enter = Arc<dyn Fn(bool, &watch::Receiver<bool>) -> serve::Answer + Send + Sync>;
 
 fn start(listener: TcpListener, threads: usize, enter: Enter) -> io::Result<Door> {
     listener.set_nonblocking(true)?;
@@ -114,11 +115,11 @@ fn start(listener: TcpListener, threads: usize, enter: Enter) -> io::Result<Door
         let accept = accept.transpose()?;
         let thread = thread::Builder::new().name("http".into()).spawn(move || {
             runtime.block_on(async move {
-                let router = enter(accept.is_some(), &stopped);
+                let answer = enter(accept.is_some(), &stopped);
                 if let Some(accept) = accept {
                     tokio::spawn(accept);
                 }
-                serve(Handed { connections, address }, router, stopped).await;
+                serve::serve(connections, answer, stopped).await;
             });
         })?;
         all.push(thread);
@@ -129,7 +130,7 @@ fn start(listener: TcpListener, threads: usize, enter: Enter) -> io::Result<Door
 /// Takes connections and hands them to the threads in turn.
 async fn accept(
     listener: TcpListener,
-    threads: Vec<mpsc::UnboundedSender<(std::net::TcpStream, SocketAddr)>>,
+    threads: Vec<mpsc::UnboundedSender<TcpStream>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
@@ -141,60 +142,15 @@ async fn accept(
             accepted = listener.accept() => accepted,
             _ = stopped.changed() => return,
         };
-        match accepted.and_then(|(socket, from)| {
+        match accepted.and_then(|(socket, _)| {
             // Without it an answer may wait 40 ms for the client's acknowledgement.
             socket.set_nodelay(true)?;
-            Ok((socket.into_std()?, from))
+            socket.into_std()
         }) {
             // A thread ends with the door only.
             Ok(connection) => drop(thread.send(connection)),
             // Out of descriptors, most likely: some are given back soon.
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
-    }
-}
-
-/// The connections that one thread is handed.
-struct Handed {
-    connections: mpsc::UnboundedReceiver<(std::net::TcpStream, SocketAddr)>,
-    address: SocketAddr,
-}
-
-impl axum::serve::Listener for Handed {
-    type Io = tokio::net::TcpStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let Some((socket, from)) = self.connections.recv().await else {
-                return std::future::pending().await;
-            };
-            if let Ok(socket) = tokio::net::TcpStream::from_std(socket) {
-                return (socket, from);
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
-    }
-}
-
-async fn serve(handed: Handed, router: axum::Router, mut stopped: watch::Receiver<bool>) {
-    let mut ended = stopped.clone();
-    let serving = axum::serve(handed, router).with_graceful_shutdown(async move {
-        // An error means that the door is gone.
-        let _ = stopped.wait_for(|is_stopped| *is_stopped).await;
-    });
-    tokio::select! {
-        result = serving.into_future() => {
-            if let Err(error) = result {
-                tracing::error!(%error, "HTTP ends");
-            }
-        }
-        () = async {
-            let _ = ended.wait_for(|is_stopped| *is_stopped).await;
-            tokio::time::sleep(DRAIN).await;
-        } => {}
     }
 }

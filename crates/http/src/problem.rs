@@ -1,9 +1,11 @@
 //! Errors as RFC 9457 has them: `application/problem+json`.
 
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::Full;
 use serde_json::{Value, json};
 use services::quota::answer::Refusal;
+
+use crate::body::Response;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
@@ -30,8 +32,19 @@ fn of(status: StatusCode, kind: &str, detail: &str, more: &[(&str, Value)]) -> R
 
 /// An answer of one type that is not to be cached.
 pub fn with_type(status: StatusCode, kind: &'static str, body: String) -> Response {
-    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")];
-    (status, headers, body).into_response()
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// An answer that is its status.
+pub fn empty(status: StatusCode) -> Response {
+    let mut response = Response::default();
+    *response.status_mut() = status;
+    response
 }
 
 /// What a service refuses.

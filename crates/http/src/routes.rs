@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
-use axum::response::Response;
+use http::{HeaderValue, Method, StatusCode, Uri, header};
 use serde_json::{Value, json};
 
 use crate::Status;
 use crate::alone;
+use crate::body::{Request, Response};
 use crate::problem::{problem, with_type};
 use crate::quota::Quota;
 use crate::saga::Saga;
+use crate::serve::{Answer, Answering};
 use crate::tables::Tables;
 
 type Run = fn(&Doors, &Uri) -> Response;
@@ -35,31 +34,36 @@ const ROUTES: &[Route] = &[
 /// What the routes answer from.
 pub(crate) struct Doors {
     pub status: Arc<dyn Status>,
-    pub quota: Option<Quota>,
-    pub saga: Option<Saga>,
-    pub tables: Option<Tables>,
+    pub quota: Option<Arc<Quota>>,
+    pub saga: Option<Arc<Saga>>,
+    pub tables: Option<Arc<Tables>>,
 }
 
 /// All routes over one server.
-pub(crate) fn routes(doors: Arc<Doors>) -> Router {
-    Router::new().fallback(answer).with_state(doors)
+pub(crate) fn routes(doors: Arc<Doors>) -> Answer {
+    Arc::new(move |request| answer(&doors, request))
 }
 
 /// Each service's future has a box of its own: one that has room for any of them would be moved
 /// about with every request.
-async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
+fn answer(doors: &Doors, request: Request) -> Answering {
     alone::begin();
     let path = request.uri().path();
     if let Some(tables) = doors.tables.as_ref().filter(|tables| tables.has(path)) {
-        return Box::pin(tables.answer(request)).await;
+        return Box::pin(Arc::clone(tables).answer(request));
     }
     if let Some(saga) = doors.saga.as_ref().filter(|saga| saga.has(path)) {
-        return Box::pin(saga.answer(request)).await;
+        return Box::pin(Arc::clone(saga).answer(request));
     }
     if let Some(quota) = doors.quota.as_ref().filter(|quota| quota.has(path)) {
-        return Box::pin(quota.answer(request)).await;
+        return Box::pin(Arc::clone(quota).answer(request));
     }
-    let Some(route) = ROUTES.iter().find(|route| route.path == path) else {
+    Box::pin(std::future::ready(own(doors, &request)))
+}
+
+/// Answers a request that is for none of the services.
+fn own(doors: &Doors, request: &Request) -> Response {
+    let Some(route) = ROUTES.iter().find(|route| route.path == request.uri().path()) else {
         return problem(StatusCode::NOT_FOUND, "There is nothing here; GET / lists what there is.");
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -67,7 +71,7 @@ async fn answer(State(doors): State<Arc<Doors>>, request: Request) -> Response {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    (route.run)(&doors, request.uri())
+    (route.run)(doors, request.uri())
 }
 
 fn text(status: StatusCode, body: String) -> Response {
@@ -104,8 +108,8 @@ fn readyz(doors: &Doors, uri: &Uri) -> Response {
 
 fn metrics(doors: &Doors, _: &Uri) -> Response {
     let mut page = doors.status.metrics();
-    page.push_str(&doors.quota.as_ref().map(Quota::metrics).unwrap_or_default());
-    page.push_str(&doors.saga.as_ref().map(Saga::metrics).unwrap_or_default());
-    page.push_str(&doors.tables.as_ref().map(Tables::metrics).unwrap_or_default());
+    page.push_str(&doors.quota.as_ref().map(|quota| quota.metrics()).unwrap_or_default());
+    page.push_str(&doors.saga.as_ref().map(|saga| saga.metrics()).unwrap_or_default());
+    page.push_str(&doors.tables.as_ref().map(|tables| tables.metrics()).unwrap_or_default());
     with_type(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
 }

@@ -5,6 +5,7 @@
 //! **Invariant:** nothing in here knows a product, a socket, a file or the clock: databases and
 //! stores come in through the traits, time and random bits are passed in.
 
+pub mod append;
 pub mod database;
 pub mod pace;
 pub mod quota;

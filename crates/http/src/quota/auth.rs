@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::http::header;
-use axum::http::request::Parts;
+use http::header;
+use http::request::Parts;
 use services::quota::answer::Refusal;
 use services::quota::caller::{Caller, Scope};
 use services::quota::secret::digest;
@@ -30,10 +30,10 @@ impl Who {
     }
 }
 
-fn bearer(parts: &Parts) -> Option<&str> {
-    let value = parts.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, secret) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+fn bearer(parts: &Parts) -> Option<&[u8]> {
+    let value = parts.headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, secret) = value.split_at_checked("bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| secret.trim_ascii())
 }
 
 const NO_KEY: Refusal = Refusal::Unauthorized("an API key is needed: Authorization: Bearer ...");
@@ -42,11 +42,14 @@ const WRONG_KEY: Refusal = Refusal::Unauthorized("nobody knows this API key");
 impl Quota {
     /// Who calls, by key or session.
     pub(super) async fn who(&self, parts: &Parts) -> Result<Who, Refusal> {
-        let now_ms = self.service.now_ms();
+        self.who_at(parts, self.service.now_ms()).await
+    }
+
+    async fn who_at(&self, parts: &Parts, now_ms: i64) -> Result<Who, Refusal> {
         if let Some(session) = query::value(parts.uri.query(), "session") {
             return self.service.session(&session, now_ms).map(Who::Caller);
         }
-        let hash = digest(bearer(parts).ok_or(NO_KEY)?.as_bytes());
+        let hash = digest(bearer(parts).ok_or(NO_KEY)?);
         if self.service.is_root(&hash) {
             return Ok(Who::Root);
         }
@@ -62,10 +65,11 @@ impl Quota {
 
     /// Who calls, with a key of an organisation that has this scope.
     pub(super) async fn caller(&self, parts: &Parts, scope: Scope) -> Result<Arc<Caller>, Refusal> {
-        match self.who(parts).await? {
+        let now_ms = self.service.now_ms();
+        match self.who_at(parts, now_ms).await? {
             Who::Root => Err(Refusal::Forbidden("the root key is nobody's: use an API key".into())),
             Who::Caller(caller) => {
-                caller.may(scope, self.service.now_ms())?;
+                caller.may(scope, now_ms)?;
                 Ok(caller)
             }
         }

@@ -2,32 +2,37 @@
 
 use std::time::Instant;
 
-use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
-use services::quota::answer::{Outcome, Refusal, refuse};
+use services::quota::answer::{Refusal, refuse};
 use services::quota::caller::Scope;
 use services::quota::event::{self, Format, RECORDS_MAX};
 use services::quota::ingest::Ingest;
 use services::quota::lead::{Lead, Led};
 use services::quota::queue::Idempotency;
 use services::quota::secret::digest;
-use tokio::sync::oneshot;
 
 use super::auth::Who;
-use super::{BODY_BYTES_MAX, Quota, headers, json, parsed, wait};
+use super::{BODY_BYTES_MAX, Quota, headers, json, parsed, relay, wait};
 use crate::alone::is_alone;
+use crate::body::Response;
 use crate::problem::refused;
 use crate::query;
 
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 200;
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 fn format(parts: &Parts) -> Result<Format, Refusal> {
     let kind = parts.headers.get(header::CONTENT_TYPE).map_or(Ok("application/json"), |kind| {
         kind.to_str().map_err(|_| Refusal::Malformed("a Content-Type is text".into()))
     })?;
+    // What nearly all say.
+    if kind == "application/json" {
+        return Ok(Format::Json);
+    }
     let kind = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     match kind.as_str() {
         // The latter is what curl -d says of whatever it sends.
@@ -44,7 +49,7 @@ fn format(parts: &Parts) -> Result<Format, Refusal> {
 
 /// The idempotency key: a structured field's string, quotes included; bare words are taken, too.
 fn idempotency(parts: &Parts, body: &[u8]) -> Result<Option<Idempotency>, Refusal> {
-    let Some(value) = parts.headers.get("idempotency-key") else { return Ok(None) };
+    let Some(value) = parts.headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let wrong = || {
         let why = format!("an Idempotency-Key is text of 1 to {KEY_BYTES_MAX} bytes, in quotes");
         Refusal::Malformed(why)
@@ -77,11 +82,7 @@ impl Quota {
             Err(refusal) => return refused(&refusal),
         };
         let now_ms = self.service.now_ms();
-        let (sender, receiver) = oneshot::channel();
-        let done = Box::new(move |outcome: Outcome| {
-            // If nobody waits any more, the client has gone.
-            let _ = sender.send(outcome);
-        });
+        let (done, receiver) = relay::channel();
         let request = Ingest { caller, records, cost, idempotency, now_ms, done };
         let lead = self.service.ingest_and_lead(request);
         let reserved = Instant::now();
@@ -102,8 +103,7 @@ impl Quota {
                 }
                 let mut response = json(status, answer.body);
                 if answer.is_replay {
-                    let name = HeaderName::from_static("idempotency-replayed");
-                    response.headers_mut().insert(name, HeaderValue::from_static("true"));
+                    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
                 }
                 (response, answer.usage)
             }

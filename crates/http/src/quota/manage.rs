@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{StatusCode, header};
 use serde_json::{Value, json as value};
 use services::quota::answer::{Refusal, Usage};
 use services::quota::caller::Scope;
@@ -15,7 +14,8 @@ use services::quota::usage::{Query, to_csv, to_json};
 
 use super::auth::Who;
 use super::{Quota, headers, json, parsed, wait};
-use crate::problem::with_type;
+use crate::body::Response;
+use crate::problem::{empty, with_type};
 use crate::query;
 
 fn usage_value(usage: &Usage) -> Value {
@@ -137,7 +137,7 @@ impl Quota {
         let done = self
             .at_desk(move |service, database| service.disable_key(database, &org, &key, &actor));
         done.await?;
-        Ok(StatusCode::NO_CONTENT.into_response())
+        Ok(empty(StatusCode::NO_CONTENT))
     }
 
     /// GET /v1/verify

@@ -6,24 +6,26 @@ mod headers;
 mod manage;
 mod metrics;
 mod openapi;
+mod relay;
 mod webhooks;
 
 use std::sync::Arc;
 
-use axum::extract::Request;
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use services::database::Database;
 use services::quota::answer::Refusal;
+use services::quota::secret::hex;
 use services::quota::service::Service;
 use tokio::sync::oneshot;
 
+use crate::body::{self, Request, Response};
 use crate::problem::{problem, refused, with_type};
 use crate::saga::Guard;
 
 /// Largest body, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The service and what belongs to its door.
 pub struct Quota {
@@ -171,6 +173,10 @@ pub(crate) const ROUTES: &[Route] = &[
 /// The segments of a path that stand where a route has braces, if the path is that route's.
 fn fits<'p>(pattern: &str, path: &'p str) -> Option<[&'p str; 2]> {
     let mut found = ["", ""];
+    // What the hot route comes to.
+    if pattern == path && !pattern.contains('{') {
+        return Some(found);
+    }
     let mut count = 0;
     let (mut pattern, mut path) = (pattern.split('/'), path.split('/'));
     loop {
@@ -184,6 +190,20 @@ fn fits<'p>(pattern: &str, path: &'p str) -> Option<[&'p str; 2]> {
             _ => return None,
         }
     }
+}
+
+/// What is to be run for a request, with the segments that its route leaves open; or the methods
+/// that do at its path.
+fn found<'p>(method: &Method, path: &'p str) -> Result<(Run, [&'p str; 2]), Vec<&'static str>> {
+    let mut allowed = Vec::new();
+    for route in ROUTES {
+        let Some(names) = fits(route.path, path) else { continue };
+        if route.method == *method {
+            return Ok((route.run, names));
+        }
+        allowed.push(route.method.as_str());
+    }
+    Err(allowed)
 }
 
 impl Quota {
@@ -205,48 +225,27 @@ impl Quota {
     }
 
     /// Answers a request for a path of the API.
-    pub(crate) async fn answer(&self, request: Request) -> Response {
-        let id = self.request_id(request.headers());
-        let mut allowed = Vec::new();
-        let mut response = None;
-        for route in ROUTES {
-            let Some(names) = fits(route.path, request.uri().path()) else { continue };
-            if route.method == *request.method() {
-                let names = names.map(crate::query::decode);
-                response = Some(self.run(route.run, names, request).await);
-                break;
-            }
-            allowed.push(route.method.as_str());
-        }
-        let mut response = response.unwrap_or_else(|| not_here(&allowed));
-        response.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
+    pub(crate) async fn answer(self: Arc<Self>, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let mut response = match found(&parts.method, parts.uri.path()) {
+            Err(allowed) => not_here(&allowed),
+            Ok((run, names)) => match body::read(body, BODY_BYTES_MAX).await {
+                Err(body::NotRead) => {
+                    let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
+                    refused(&Refusal::TooLarge(why))
+                }
+                Ok(body) if run == Run::Ingest => self.ingest(&parts, &body).await,
+                // Boxed: a record's future is moved, and would have room for the largest of these.
+                Ok(body) => Box::pin(self.manage(run, names, &parts, &body)).await,
+            },
+        };
+        response.headers_mut().insert(REQUEST_ID, self.request_id(&parts.headers));
         response
     }
 
-    async fn run(&self, run: Run, [one, two]: [String; 2], request: Request) -> Response {
-        let (parts, body) = request.into_parts();
-        let body = match axum::body::to_bytes(body, BODY_BYTES_MAX).await {
-            Ok(body) => body,
-            Err(_) => {
-                let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
-                return refused(&Refusal::TooLarge(why));
-            }
-        };
-        if run == Run::Ingest {
-            return self.ingest(&parts, &body).await;
-        }
-        // Boxed: a record's future is moved about, and would have room for the largest of these.
-        Box::pin(self.manage(run, [one, two], &parts, &body)).await
-    }
-
     /// All routes but the hot one.
-    async fn manage(
-        &self,
-        run: Run,
-        [one, two]: [String; 2],
-        parts: &Parts,
-        body: &[u8],
-    ) -> Response {
+    async fn manage(&self, run: Run, names: [&str; 2], parts: &Parts, body: &[u8]) -> Response {
+        let [one, two] = names.map(crate::query::decode);
         let result = match run {
             Run::Ingest => return self.ingest(parts, body).await,
             Run::OpenSession => self.open_session(parts, body).await,
@@ -291,7 +290,7 @@ impl Quota {
 
     /// The client's own id for its request if it makes sense as one, else a new one.
     fn request_id(&self, headers: &HeaderMap) -> HeaderValue {
-        let own = headers.get("x-request-id").filter(|id| {
+        let own = headers.get(REQUEST_ID).filter(|id| {
             let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
             (1..=128).contains(&id.len()) && id.as_bytes().iter().all(is_good)
         });
@@ -299,7 +298,8 @@ impl Quota {
             return id.clone();
         }
         let count = self.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let id = format!("{:08x}{count:08x}", self.prefix);
+        let number = u64::from(self.prefix) << 32 | u64::from(count);
+        let id = hex(&number.to_be_bytes());
         HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("none"))
     }
 }

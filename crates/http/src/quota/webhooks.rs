@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::request::Parts;
+use http_body_util::Full;
 use serde_json::json as value;
 use services::database::Database;
 use services::quota::answer::Refusal;
@@ -18,6 +18,8 @@ use services::quota::webhook::{Due, NewSecret, NewWebhook};
 use tokio::task::JoinSet;
 
 use super::{Quota, json, parsed, wait};
+use crate::body::Response;
+use crate::problem::empty;
 use crate::query;
 use crate::saga::client::{Caller, Ready, exchange};
 use crate::saga::{Guard, Trust};
@@ -65,7 +67,7 @@ impl Quota {
         let remove = self
             .at_desk(move |service, database| service.remove_webhook(database, &org, &id, &actor));
         remove.await?;
-        Ok(StatusCode::NO_CONTENT.into_response())
+        Ok(empty(StatusCode::NO_CONTENT))
     }
 
     /// POST /v1/orgs/{org}/webhooks/{webhook}/test
@@ -171,6 +173,6 @@ fn request(due: &Due, guard: &Guard) -> Result<Ready, String> {
         .header("webhook-id", &due.id)
         .header("webhook-timestamp", at)
         .header("webhook-signature", due.signature(at))
-        .body(axum::body::Body::from(due.body.clone()))
+        .body(Full::from(due.body.clone()))
         .map_err(|error| error.to_string())
 }

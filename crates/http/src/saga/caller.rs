@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use http_body_util::Full;
 use services::saga::coordinator::Coordinator;
 use services::saga::local::Local;
 use services::saga::machine::Answer;
@@ -247,7 +248,7 @@ impl HttpCaller {
             for wait in WEBHOOK_WAITS {
                 let request = hyper::Request::post(this.webhook.as_str())
                     .header("content-type", "application/json")
-                    .body(axum::body::Body::from(body.clone()));
+                    .body(Full::from(body.clone()));
                 let Ok(request) = request.map_err(|error| tracing::warn!(%error, "webhook")) else {
                     break;
                 };
@@ -357,7 +358,7 @@ fn request(outgoing: &Outgoing, guard: &Guard) -> Result<Ready, String> {
     for (name, value) in &outgoing.headers {
         builder = builder.header(&**name, &**value);
     }
-    builder.body(axum::body::Body::from(body)).map_err(|error| error.to_string())
+    builder.body(Full::from(body)).map_err(|error| error.to_string())
 }
 
 /// Writes a value of a query as Go's `url.QueryEscape` does.

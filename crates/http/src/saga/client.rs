@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::HeaderMap;
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body_util::Full;
 use hyper::body::Body;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -173,7 +174,7 @@ impl Trust {
     }
 }
 
-type Http = Client<HttpsConnector<HttpConnector<Guarded>>, axum::body::Body>;
+type Http = Client<HttpsConnector<HttpConnector<Guarded>>, Full<Bytes>>;
 
 /// A client that connects to nothing but what a guard allows. To clone it is cheap.
 #[derive(Clone)]
@@ -211,7 +212,7 @@ impl Caller {
     }
 }
 
-pub(crate) type Ready = hyper::Request<axum::body::Body>;
+pub(crate) type Ready = hyper::Request<Full<Bytes>>;
 
 /// What came back.
 pub(crate) struct Came {
@@ -239,7 +240,7 @@ impl Came {
 /// # Errors
 /// Nobody was reached, or what came was no answer, or too long a one.
 pub(crate) async fn exchange(client: &Caller, request: Ready) -> Result<Came, String> {
-    let is_http2 = request.version() == axum::http::Version::HTTP_2;
+    let is_http2 = request.version() == http::Version::HTTP_2;
     let client = if is_http2 { &client.http2 } else { &client.http1 };
     let answer = client.request(request).await.map_err(|error| {
         let mut text = error.to_string();

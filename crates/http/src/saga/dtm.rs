@@ -10,9 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use axum::body::Bytes;
-use axum::http::{Method, StatusCode, request::Parts};
-use axum::response::Response;
+use bytes::Bytes;
+use http::{Method, StatusCode, request::Parts};
 use serde_json::{Value, json};
 use services::saga::coordinator::{Error, Report};
 use services::saga::index::Filter;
@@ -22,6 +21,7 @@ use services::saga::view;
 use services::saga::words::{Kind, Status, Verdict};
 
 use super::{Saga, json as json_response, parsed, query, wait};
+use crate::body::Response;
 
 /// What a request comes to.
 #[derive(Debug)]

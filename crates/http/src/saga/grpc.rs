@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -26,6 +26,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::watch;
 
 use super::Saga;
+use crate::body;
 use crate::routes::Doors;
 
 /// Bytes of a message.
@@ -151,7 +152,7 @@ async fn drain(mut body: Incoming) {
 
 /// The message in a request's body.
 async fn message(body: Incoming) -> Result<Bytes, (Code, String)> {
-    let body = axum::body::to_bytes(axum::body::Body::new(body), MESSAGE_BYTES_MAX + 5).await;
+    let body = body::read(body, MESSAGE_BYTES_MAX + 5).await;
     let too_large = || {
         let text = format!("a message has {MESSAGE_BYTES_MAX} bytes at most");
         (Code::ResourceExhausted, text)

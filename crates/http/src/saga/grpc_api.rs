@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use axum::http::request::Parts;
+use http::request::Parts;
 use services::saga::coordinator::Error;
 use services::saga::submission::{Request, Step};
 use services::saga::transaction::Transaction;

@@ -12,6 +12,7 @@
 //!   anything else         unknown
 //! ```
 
+use http_body_util::Full;
 use services::saga::machine::Answer;
 use services::saga::outgoing::{Outgoing, grpc_verdict};
 
@@ -45,7 +46,7 @@ pub(super) fn request(outgoing: &Outgoing, guard: &Guard) -> Result<Ready, Strin
         .map_err(|error| format!("{}: {error}", outgoing.url))?;
     guard.check(&uri)?;
     let mut builder = hyper::Request::post(uri)
-        .version(axum::http::Version::HTTP_2)
+        .version(http::Version::HTTP_2)
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .header("grpc-timeout", format!("{}m", outgoing.timeout_ms.min(99_999_999)))
@@ -60,7 +61,7 @@ pub(super) fn request(outgoing: &Outgoing, guard: &Guard) -> Result<Ready, Strin
     for (name, value) in &outgoing.headers {
         builder = builder.header(&**name, &**value);
     }
-    let body = axum::body::Body::from(framed(&outgoing.payload));
+    let body = Full::from(framed(&outgoing.payload));
     builder.body(body).map_err(|error| error.to_string())
 }
 

@@ -19,14 +19,13 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Bytes;
-use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
-use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use services::saga::coordinator::{Coordinator, Done, Error, Report};
 use services::saga::policy::Moment;
 use tokio::sync::{oneshot, watch};
 
+use crate::body::{self, Request, Response};
 use crate::problem::{problem, with_type};
 use crate::routes::Doors;
 
@@ -80,7 +79,7 @@ impl Saga {
     }
 
     /// Answers a request for one of the routes.
-    pub(crate) async fn answer(&self, request: Request) -> Response {
+    pub(crate) async fn answer(self: Arc<Self>, request: Request) -> Response {
         let is_dtm = request.uri().path().starts_with("/api/");
         if !self.admits(request.headers()) {
             let mut response = problem(StatusCode::UNAUTHORIZED, "An API key is needed.");
@@ -89,7 +88,7 @@ impl Saga {
             return response;
         }
         let (parts, body) = request.into_parts();
-        let Ok(body) = axum::body::to_bytes(body, BODY_BYTES_MAX).await else {
+        let Ok(body) = body::read(body, BODY_BYTES_MAX).await else {
             let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
             return problem(StatusCode::PAYLOAD_TOO_LARGE, &why);
         };

@@ -9,9 +9,8 @@
 //!   GET  /v1/dead-letters                  what waits for an operator
 //! ```
 
-use axum::body::Bytes;
-use axum::http::{Method, StatusCode, request::Parts};
-use axum::response::Response;
+use bytes::Bytes;
+use http::{Method, StatusCode, request::Parts};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use services::saga::coordinator::Error;
@@ -22,6 +21,7 @@ use services::saga::view;
 use services::saga::words::{Durability, Hold, Kind, Status};
 
 use super::{Saga, json as json_response, parsed, query, wait};
+use crate::body::Response;
 use crate::problem::problem;
 
 const PAGE: usize = 50;

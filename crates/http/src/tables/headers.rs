@@ -7,9 +7,9 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use services::tables::ask::{Answer, Ask, From, Watch};
 use services::tables::page::{Coding, Page};
 use services::tables::schema::{Operation, Who};
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_next_page_keeps_the_question() {
-        let request = axum::http::Request::builder()
+        let request = http::Request::builder()
             .uri("/tables/todo?$filter=a%20eq%201&%24skip=0&$top=70")
             .header("host", "h:1")
             .body(())

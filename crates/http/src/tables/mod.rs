@@ -15,11 +15,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use axum::extract::Request;
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use axum::response::Response;
 use foldhash::fast::RandomState;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 use services::tables::ask::{Ask, Fault, Served};
 use services::tables::query::{self, Shape};
@@ -27,6 +25,7 @@ use services::tables::schema::{Operation, Who};
 use services::tables::service::Tables as Service;
 use services::tables::token::Verifier;
 
+use crate::body::{self, Request, Response};
 use crate::exposition::{Kind, Page};
 use crate::problem::{problem_with, with_type};
 
@@ -103,7 +102,7 @@ impl Tables {
     }
 
     /// Answers a request for such a path.
-    pub(crate) async fn answer(&self, request: Request) -> Response {
+    pub(crate) async fn answer(self: Arc<Self>, request: Request) -> Response {
         let path = request.uri().path();
         if path == "/swagger" || path == "/tables/openapi.json" {
             return with_type(StatusCode::OK, "application/json", self.document.clone());
@@ -158,7 +157,7 @@ impl Tables {
         if operation == Operation::Read {
             return self.read(&parts, &served, id, &caller).await;
         }
-        let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
+        let body = body::read(body, BODY_BYTES_MAX).await.map_err(|_| {
             let why = format!("a body has {BODY_BYTES_MAX} bytes at most");
             refuse(StatusCode::PAYLOAD_TOO_LARGE, &why, &[])
         })?;
@@ -283,7 +282,7 @@ fn faulty(fault: &Fault) -> Box<Response> {
 }
 
 fn preflight(asked: &HeaderMap) -> Response {
-    let mut response = Response::new(axum::body::Body::empty());
+    let mut response = Response::default();
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     let methods = HeaderValue::from_static("GET, HEAD, POST, PATCH, PUT, DELETE");

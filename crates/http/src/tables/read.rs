@@ -7,10 +7,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_body_util::Full;
 use serde_json::json;
 use services::tables::ask::{Answer, Ask, Control, Fault, Filled, Served};
 use services::tables::page::{Coding, Page};
@@ -21,6 +20,7 @@ use tokio::sync::oneshot;
 use super::headers::{self, Form, Story};
 use super::{Caller, Tables, faulty, nothing, refuse};
 use crate::alone::is_alone;
+use crate::body::Response;
 
 /// Addresses that are remembered at most; then all are forgotten.
 const KNOWN_MAX: usize = 20_000;
@@ -236,8 +236,8 @@ fn respond(parts: &Parts, story: &Story<'_>, coding: Coding) -> Response {
         has_body = false;
     }
     let body = match has_body {
-        true => Body::from(page.bodies[coding as usize].clone()),
-        false => Body::empty(),
+        true => Full::new(page.bodies[coding as usize].clone()),
+        false => Full::default(),
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 use services::database::Value;
 use services::tables::ask::{Change, Changed, Fault, Served, Verb};
@@ -19,6 +18,7 @@ use tokio::sync::oneshot;
 use super::read::bare_tag;
 use super::{Caller, Tables, faulty, headers, nothing, refuse};
 use crate::alone::is_alone;
+use crate::body::Response;
 use crate::problem::with_type;
 
 fn bad_body(bad: &BadBody) -> Box<Response> {

@@ -1,10 +1,10 @@
 //! What a request is answered: counts, usage, refusals. The words are the same over HTTP and RESP.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use super::org::{Planned, Standing};
-use super::period::{Period, rfc3339};
+use super::period::Period;
+use crate::append::Append;
 use crate::store::Throttled;
 
 /// When a record is acknowledged.
@@ -124,19 +124,20 @@ impl Usage {
     /// Appends it as a JSON object.
     pub fn write_json(&self, out: &mut String) {
         let plan = &self.planned.plan;
-        let name = self.planned.calendar.name_of(self.period);
+        let told = self.planned.told(self.period);
         let used = self.standing.used;
-        let _ = write!(out, "{{\"org\":\"{}\",\"period\":\"{name}\",\"used\":{used}", self.org);
+        out.text("{\"org\":\"").text(&self.org).text("\",\"period\":\"").text(&told.name);
+        out.text("\",\"used\":").number(used);
         if let Some(limit) = plan.limit {
             let left = self.remaining().unwrap_or(0);
-            let _ = write!(out, ",\"limit\":{limit},\"remaining\":{left}");
+            out.text(",\"limit\":").number(limit).text(",\"remaining\":").number(left);
             if used > limit {
                 let kind = if plan.dry_run { "dry_run" } else { "soft" };
-                let _ = write!(out, ",\"over_limit\":true,\"because\":\"{kind}\"");
+                out.text(",\"over_limit\":true,\"because\":\"").text(kind).text("\"");
             }
         }
-        let (every, end) = (plan.period.name(), rfc3339(self.period.end_ms));
-        let _ = write!(out, ",\"every\":\"{every}\",\"resets_at\":\"{end}\"}}");
+        out.text(",\"every\":\"").text(plan.period.name());
+        out.text("\",\"resets_at\":\"").text(&told.end).text("\"}");
     }
 }
 
@@ -174,26 +175,24 @@ pub fn refuse(refusal: Refusal, usage: Option<Usage>) -> Outcome {
 
 /// The body of an answer to ingest.
 pub fn ingest_body(verdicts: &[Verdict], usage: &Usage, ack: Ack) -> String {
-    let count = |want: &Verdict| verdicts.iter().filter(|verdict| *verdict == want).count();
+    let count = |want| verdicts.iter().filter(|verdict| *verdict == want).count() as i64;
     let mut body = String::with_capacity(256);
-    let (accepted, duplicate) = (count(&Verdict::Accepted), count(&Verdict::Duplicate));
-    let _ = write!(body, "{{\"accepted\":{accepted},\"duplicate\":{duplicate},\"rejected\":[");
-    let mut is_first = true;
+    body.text("{\"accepted\":").number(count(&Verdict::Accepted));
+    body.text(",\"duplicate\":").number(count(&Verdict::Duplicate)).text(",\"rejected\":[");
+    let mut comma = "";
     for (index, verdict) in verdicts.iter().enumerate() {
         if matches!(verdict, Verdict::Accepted | Verdict::Duplicate) {
             continue;
         }
         let (reason, detail) = verdict.words();
-        let comma = if std::mem::take(&mut is_first) { "" } else { "," };
         // A text always has a JSON form.
         let detail = serde_json::to_string(detail).unwrap_or_default();
-        let _ = write!(
-            body,
-            "{comma}{{\"index\":{index},\"reason\":\"{reason}\",\"detail\":{detail}}}"
-        );
+        body.text(comma).text("{\"index\":").number(index as i64);
+        body.text(",\"reason\":\"").text(reason).text("\",\"detail\":").text(&detail).text("}");
+        comma = ",";
     }
     body.push_str("],\"usage\":");
     usage.write_json(&mut body);
-    let _ = write!(body, ",\"mode\":\"{}\"}}", ack.name());
+    body.text(",\"mode\":\"").text(ack.name()).text("\"}");
     body
 }

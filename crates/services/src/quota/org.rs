@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::period::{Calendar, Period};
+use super::period::{Calendar, Period, rfc3339};
 use super::plan::Plan;
 use crate::store::{Charge, Store, StoreError, Throttled};
 
@@ -28,6 +28,37 @@ pub struct Planned {
     pub plan: Plan,
     /// Its calendar.
     pub calendar: Calendar,
+    /// The period that was told of last: the next answer is of the same one, as a rule.
+    last: Mutex<Option<(Period, Arc<Told>)>>,
+}
+
+/// What answers say of a period.
+#[derive(Debug)]
+pub struct Told {
+    /// Its name.
+    pub name: String,
+    /// Its end, in RFC 3339.
+    pub end: String,
+}
+
+impl Planned {
+    fn new(plan: Plan, calendar: Calendar) -> Planned {
+        Planned { plan, calendar, last: Mutex::default() }
+    }
+
+    /// What answers say of a period.
+    pub fn told(&self, period: Period) -> Arc<Told> {
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((of, told)) = &*last
+            && *of == period
+        {
+            return Arc::clone(told);
+        }
+        let (name, end) = (self.calendar.name_of(period), rfc3339(period.end_ms));
+        let told = Arc::new(Told { name, end });
+        *last = Some((period, Arc::clone(&told)));
+        told
+    }
 }
 
 /// A counter.
@@ -156,7 +187,7 @@ impl Org {
     /// An organisation with nothing reserved.
     pub fn new(id: &str, plan: Plan) -> Result<Org, String> {
         let calendar = plan.check()?;
-        let planned = Arc::new(Planned { plan, calendar });
+        let planned = Arc::new(Planned::new(plan, calendar));
         let state = State { planned, counters: Vec::new(), plans: 0, denied: 0 };
         Ok(Org { id: id.into(), state: Mutex::new(state) })
     }
@@ -174,7 +205,7 @@ impl Org {
     pub fn set_plan(&self, plan: Plan) -> Result<(), String> {
         let calendar = plan.check()?;
         let mut state = self.lock();
-        state.planned = Arc::new(Planned { plan, calendar });
+        state.planned = Arc::new(Planned::new(plan, calendar));
         state.plans += 1;
         state.counters.iter_mut().for_each(|counter| counter.next_line = 0);
         Ok(())
