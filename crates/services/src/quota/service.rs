@@ -464,10 +464,11 @@ impl Crew<'_> {
         committer: &dyn Fn(&str) -> Committer,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<Option<Place>, DatabaseError> {
-        let (gate, crowd) = (Arc::default(), Arc::default());
+        let count = writers(self.settings, connect.dialect());
+        let (gate, crowd) = (Arc::default(), Arc::new(Crowd::of(count)));
         let mut record_id = self.record_id;
         let mut place = None;
-        for index in 0..writers(self.settings, connect.dialect()) {
+        for index in 0..count {
             let committer = committer(&format!("writer{index}")).marked(index);
             let mut writer = self.writer(committer, &gate, &crowd);
             writer.record_id = record_id;

@@ -276,14 +276,20 @@ pub struct Grouping {
 }
 
 /// How many clients there seem to be: all whose requests wait or are being stored, the most of
-/// late. Half of them make a group, so that one half is stored while the other half is answered and
-/// comes again; were it all of them, each would wait for the other's work.
+/// late. They make one group more than there are writers, so that each writer stores one while
+/// another one is answered and comes again; were it fewer, each would wait for the other's work.
 #[derive(Debug, Default)]
 pub struct Crowd {
     seen: AtomicUsize,
+    writers: usize,
 }
 
 impl Crowd {
+    /// Of so many writers.
+    pub(super) fn of(writers: usize) -> Crowd {
+        Crowd { seen: AtomicUsize::new(0), writers }
+    }
+
     /// So many were seen together.
     pub(super) fn saw(&self, count: usize) {
         // Two threads at once are no harm: both have seen somebody.
@@ -298,7 +304,7 @@ impl Crowd {
 
     /// How many are worth waiting for.
     fn hoped(&self) -> usize {
-        self.seen.load(Ordering::Relaxed).div_ceil(2).max(1)
+        self.seen.load(Ordering::Relaxed).div_ceil(self.writers + 1).max(1)
     }
 }
 
@@ -520,8 +526,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_crowd_is_hoped_for_until_it_has_gone() {
-        let crowd = Crowd::default();
+    fn a_part_of_the_crowd_is_hoped_for_until_it_has_gone() {
+        let crowd = Crowd::of(1);
         assert_eq!(crowd.hoped(), 1);
         crowd.saw(64);
         assert_eq!(crowd.hoped(), 32);
@@ -531,5 +537,8 @@ mod tests {
             crowd.saw(1);
         }
         assert_eq!(crowd.hoped(), 1, "a lone client waits for nobody");
+        let crowd = Crowd::of(2);
+        crowd.saw(64);
+        assert_eq!(crowd.hoped(), 22);
     }
 }
