@@ -39,6 +39,31 @@ enum Fault {
 
 type Faults = Arc<Mutex<VecDeque<Fault>>>;
 
+impl Fault {
+    fn next(faults: &Faults) -> Fault {
+        faults.lock().expect("unpoisoned").pop_front().unwrap_or(Fault::None)
+    }
+
+    /// What happens before the transaction.
+    fn before(self) -> Result<(), DatabaseError> {
+        let why = "the test says so".to_string();
+        match self {
+            Fault::None | Fault::LostAfter => Ok(()),
+            Fault::LostBefore => Err(DatabaseError::Lost(why)),
+            Fault::Busy => Err(DatabaseError::Busy(why)),
+            Fault::Refused => Err(DatabaseError::Refused(why)),
+        }
+    }
+
+    /// What is told of it.
+    fn after(self, done: Result<Vec<u64>, DatabaseError>) -> Result<Vec<u64>, DatabaseError> {
+        match self {
+            Fault::LostAfter => done.and(Err(DatabaseError::Lost("the test says so".into()))),
+            _ => done,
+        }
+    }
+}
+
 struct Faulty {
     inner: Arc<dyn Connect>,
     faults: Faults,
@@ -46,16 +71,36 @@ struct Faulty {
     has_lanes: bool,
 }
 
-/// The same, each answer being there as soon as it is asked for.
-struct FaultyAsync(FaultyDatabase);
+/// The same for an event loop.
+struct FaultyAsync {
+    inner: Inner,
+    faults: Faults,
+}
+
+enum Inner {
+    Async(Box<dyn AsyncDatabase>),
+    /// Its answers are there as soon as it is asked.
+    Here(Box<dyn Database>),
+}
 
 impl AsyncDatabase for FaultyAsync {
     fn query<'a>(&'a mut self, sql: &'a str, values: &'a [Value]) -> Soon<'a, Vec<Row>> {
-        Box::pin(std::future::ready(self.0.query(sql, values)))
+        match &mut self.inner {
+            Inner::Async(inner) => inner.query(sql, values),
+            Inner::Here(inner) => Box::pin(std::future::ready(inner.query(sql, values))),
+        }
     }
 
     fn transact<'a>(&'a mut self, statements: &'a [Statement]) -> Soon<'a, Vec<u64>> {
-        Box::pin(std::future::ready(self.0.transact(statements)))
+        let fault = Fault::next(&self.faults);
+        Box::pin(async move {
+            fault.before()?;
+            let done = match &mut self.inner {
+                Inner::Async(inner) => inner.transact(statements).await,
+                Inner::Here(inner) => inner.transact(statements),
+            };
+            fault.after(done)
+        })
     }
 }
 
@@ -78,9 +123,11 @@ impl Connect for Faulty {
         let (inner, faults) = (Arc::clone(&self.inner), Arc::clone(&self.faults));
         self.has_lanes.then(|| -> Soon<'static, Box<dyn AsyncDatabase>> {
             Box::pin(async move {
-                let inner = inner.connect()?;
-                let database = FaultyAsync(FaultyDatabase { inner, faults });
-                Ok(Box::new(database) as Box<dyn AsyncDatabase>)
+                let inner = match inner.connect_async() {
+                    Some(opened) => Inner::Async(opened.await?),
+                    None => Inner::Here(inner.connect()?),
+                };
+                Ok(Box::new(FaultyAsync { inner, faults }) as Box<dyn AsyncDatabase>)
             })
         })
     }
@@ -96,15 +143,9 @@ impl Database for FaultyDatabase {
     }
 
     fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError> {
-        let fault = self.faults.lock().expect("unpoisoned").pop_front().unwrap_or(Fault::None);
-        let lost = || Err(DatabaseError::Lost("the test says so".into()));
-        match fault {
-            Fault::None => self.inner.transact(statements),
-            Fault::LostBefore => lost(),
-            Fault::LostAfter => self.inner.transact(statements).and_then(|_| lost()),
-            Fault::Busy => Err(DatabaseError::Busy("the test says so".into())),
-            Fault::Refused => Err(DatabaseError::Refused("the test says so".into())),
-        }
+        let fault = Fault::next(&self.faults);
+        fault.before()?;
+        fault.after(self.inner.transact(statements))
     }
 }
 
@@ -604,9 +645,8 @@ fn a_lone_request_is_acknowledged_by_its_own_thread() {
 #[test]
 fn a_lone_request_is_stored_over_the_lane_of_its_thread() {
     let world = World::with("lane", r#"{"limit": 1000}"#, |_| {}, journal, true);
-    let run = |task| {
-        tokio::runtime::Builder::new_current_thread().build().expect("a loop").block_on(task);
-    };
+    let event_loop = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let event_loop = event_loop.expect("an event loop");
     let mut accepted = 0;
     // The first time, and after a connection broke, this opens one; a writer stores the request.
     let mut lead_once = |faults: &[Fault]| loop {
@@ -615,7 +655,7 @@ fn a_lone_request_is_stored_over_the_lane_of_its_thread() {
         world.faults.lock().expect("unpoisoned").extend(faults);
         let led = lead.go();
         if let Led::Task(task) = led {
-            run(task);
+            event_loop.block_on(task);
             break (answer.recv().expect("an answer"), before, accepted);
         }
         // A thread was not yet done with the one before.

@@ -174,6 +174,7 @@ impl Lanes {
             }
             Err(DatabaseError::Lost(why)) => {
                 tracing::warn!("quota: {why}; trying again");
+                self.counts.losses.fetch_add(1, Ordering::Relaxed);
                 self.forget(thread);
                 self.rescue(Lost { work, outcome, inside, statements, proof, count });
             }
