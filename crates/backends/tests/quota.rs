@@ -1,17 +1,17 @@
 //! Metered ingest over a real SQLite file, with a clock and faults of the test's own: whatever the
 //! database does, accepted = rows = counter, and never above the limit.
 
-use std::collections::VecDeque;
+mod faulty;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use faulty::{Fault, Faults, Faulty};
 use forebay_backends::address::open;
 use forebay_backends::journal::FileJournal;
-use services::database::{
-    AsyncDatabase, Connect, Database, DatabaseError, Dialect, Row, Soon, Statement, Value,
-};
+use services::database::{Connect, Database, DatabaseError, Dialect, Statement, Value};
 use services::quota::answer::{Ack, Answer, Outcome, Refusal};
 use services::quota::caller::Caller;
 use services::quota::event::{Format, parse};
@@ -26,128 +26,6 @@ use services::quota::service::{Parts, Service, Settings};
 use services::quota::verify::Report;
 use services::quota::writer::Counts;
 use services::testing::MemoryStore;
-
-/// What goes wrong with a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    None,
-    LostBefore,
-    LostAfter,
-    Busy,
-    Refused,
-}
-
-type Faults = Arc<Mutex<VecDeque<Fault>>>;
-
-impl Fault {
-    fn next(faults: &Faults) -> Fault {
-        faults.lock().expect("unpoisoned").pop_front().unwrap_or(Fault::None)
-    }
-
-    /// What happens before the transaction.
-    fn before(self) -> Result<(), DatabaseError> {
-        let why = "the test says so".to_string();
-        match self {
-            Fault::None | Fault::LostAfter => Ok(()),
-            Fault::LostBefore => Err(DatabaseError::Lost(why)),
-            Fault::Busy => Err(DatabaseError::Busy(why)),
-            Fault::Refused => Err(DatabaseError::Refused(why)),
-        }
-    }
-
-    /// What is told of it.
-    fn after(self, done: Result<Vec<u64>, DatabaseError>) -> Result<Vec<u64>, DatabaseError> {
-        match self {
-            Fault::LostAfter => done.and(Err(DatabaseError::Lost("the test says so".into()))),
-            _ => done,
-        }
-    }
-}
-
-struct Faulty {
-    inner: Arc<dyn Connect>,
-    faults: Faults,
-    /// Whether lone requests may be stored by the thread that they come by.
-    has_lanes: bool,
-}
-
-/// The same for an event loop.
-struct FaultyAsync {
-    inner: Inner,
-    faults: Faults,
-}
-
-enum Inner {
-    Async(Box<dyn AsyncDatabase>),
-    /// Its answers are there as soon as it is asked.
-    Here(Box<dyn Database>),
-}
-
-impl AsyncDatabase for FaultyAsync {
-    fn query<'a>(&'a mut self, sql: &'a str, values: &'a [Value]) -> Soon<'a, Vec<Row>> {
-        match &mut self.inner {
-            Inner::Async(inner) => inner.query(sql, values),
-            Inner::Here(inner) => Box::pin(std::future::ready(inner.query(sql, values))),
-        }
-    }
-
-    fn transact<'a>(&'a mut self, statements: &'a [Statement]) -> Soon<'a, Vec<u64>> {
-        let fault = Fault::next(&self.faults);
-        Box::pin(async move {
-            fault.before()?;
-            let done = match &mut self.inner {
-                Inner::Async(inner) => inner.transact(statements).await,
-                Inner::Here(inner) => inner.transact(statements),
-            };
-            fault.after(done)
-        })
-    }
-}
-
-struct FaultyDatabase {
-    inner: Box<dyn Database>,
-    faults: Faults,
-}
-
-impl Connect for Faulty {
-    fn dialect(&self) -> Dialect {
-        self.inner.dialect()
-    }
-
-    fn connect(&self) -> Result<Box<dyn Database>, DatabaseError> {
-        let (inner, faults) = (self.inner.connect()?, Arc::clone(&self.faults));
-        Ok(Box::new(FaultyDatabase { inner, faults }))
-    }
-
-    fn connect_async(&self) -> Option<Soon<'static, Box<dyn AsyncDatabase>>> {
-        let (inner, faults) = (Arc::clone(&self.inner), Arc::clone(&self.faults));
-        self.has_lanes.then(|| -> Soon<'static, Box<dyn AsyncDatabase>> {
-            Box::pin(async move {
-                let inner = match inner.connect_async() {
-                    Some(opened) => Inner::Async(opened.await?),
-                    None => Inner::Here(inner.connect()?),
-                };
-                Ok(Box::new(FaultyAsync { inner, faults }) as Box<dyn AsyncDatabase>)
-            })
-        })
-    }
-}
-
-impl Database for FaultyDatabase {
-    fn dialect(&self) -> Dialect {
-        self.inner.dialect()
-    }
-
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
-        self.inner.query(sql, values)
-    }
-
-    fn transact(&mut self, statements: &[Statement]) -> Result<Vec<u64>, DatabaseError> {
-        let fault = Fault::next(&self.faults);
-        fault.before()?;
-        fault.after(self.inner.transact(statements))
-    }
-}
 
 fn journal(folder: &Path) -> Box<dyn Journal> {
     Box::new(FileJournal::open(&folder.join("journal")).expect("a file"))
