@@ -1,10 +1,9 @@
 //! Bodies of requests and answers.
 
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::error::Error;
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::Full;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Collected, Full, Limited};
 use hyper::body::{Body, Incoming};
 
 /// A request whose body is still on its way.
@@ -12,37 +11,28 @@ pub(crate) type Request = http::Request<Incoming>;
 /// An answer, whole.
 pub(crate) type Response = http::Response<Full<Bytes>>;
 
+/// What else went wrong with a body.
+type Failure = Box<dyn Error + Send + Sync>;
+
 /// Why there is no body: too long, or the client went away.
 #[derive(Debug)]
 pub(crate) struct NotRead;
 
-/// Reads a body of so many bytes at most. One that comes in one piece is not copied.
+/// Reads a body of so many bytes at most. One that comes in one piece is not copied; trailers say
+/// nothing that is asked for here.
 pub(crate) async fn read(
-    mut body: impl Body<Data = Bytes> + Unpin,
+    body: impl Body<Data = Bytes, Error: Into<Failure>>,
     bytes_max: usize,
 ) -> Result<Bytes, NotRead> {
-    let mut first = Bytes::new();
-    let mut joined = BytesMut::new();
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        // Trailers say nothing that is asked for here.
-        let Ok(data) = frame.map_err(|_| NotRead)?.into_data() else { continue };
-        if first.len() + joined.len() + data.len() > bytes_max {
-            return Err(NotRead);
-        }
-        if first.is_empty() && joined.is_empty() {
-            first = data;
-        } else {
-            joined.extend_from_slice(&std::mem::take(&mut first));
-            joined.extend_from_slice(&data);
-        }
-    }
-    Ok(if joined.is_empty() { first } else { joined.freeze() })
+    let whole = Limited::new(body, bytes_max).collect().await;
+    whole.map(Collected::to_bytes).map_err(|_| NotRead)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
+    use std::pin::Pin;
     use std::task::{Context, Poll};
 
     use hyper::body::Frame;
