@@ -27,7 +27,7 @@ use services::tables::token::Verifier;
 
 use crate::body::{self, Request, Response};
 use crate::exposition::{Kind, Page};
-use crate::problem::{problem_with, with_type};
+use crate::problem::{empty, problem_with, with_type};
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -282,8 +282,7 @@ fn faulty(fault: &Fault) -> Box<Response> {
 }
 
 fn preflight(asked: &HeaderMap) -> Response {
-    let mut response = Response::default();
-    *response.status_mut() = StatusCode::NO_CONTENT;
+    let mut response = empty(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();
     let methods = HeaderValue::from_static("GET, HEAD, POST, PATCH, PUT, DELETE");
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);

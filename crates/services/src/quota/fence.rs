@@ -19,8 +19,14 @@ const WAIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 /// The first half of PostgreSQL's lock number; the second is 0. Any number that nobody else uses.
 const POSTGRES_CLASS: i64 = 0x0f0e_ba1f;
-/// Connections of a server that store; MySQL has a lock for each.
-const WRITERS_MAX: usize = 256;
+/// Connections of a server that store; MySQL has a lock for each. First the writers' (256 by their
+/// option), then those of HTTP threads (256), then those that find out how a transaction ended.
+const MARKS: usize = RESCUE_MARK + RESCUE_MARKS;
+/// The first mark of an HTTP thread.
+pub(super) const LANE_MARK: usize = 256;
+/// The first mark of a rescuer, and how many there are: they are taken in turn.
+pub(super) const RESCUE_MARK: usize = 512;
+pub(super) const RESCUE_MARKS: usize = 64;
 
 /// MySQL's locks are the whole server's; a database's own begin with this.
 const MYSQL_NAME: &str = "CONCAT('fb.quota.', MD5(DATABASE()), '.', ?)";
@@ -65,7 +71,7 @@ fn is_free(database: &mut dyn Database) -> Result<bool, DatabaseError> {
             let one = |index: usize| {
                 format!("IS_USED_LOCK({})", MYSQL_NAME.replace('?', &index.to_string()))
             };
-            let all: Vec<String> = (0..WRITERS_MAX).map(one).collect();
+            let all: Vec<String> = (0..MARKS).map(one).collect();
             let sql = format!("SELECT COALESCE({}, 0)", all.join(", "));
             Ok(database.query(&sql, &[])?.first().is_none_or(|row| row[0].int() == 0))
         }

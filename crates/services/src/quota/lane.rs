@@ -17,23 +17,19 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use super::answer::{Ack, Outcome, Refusal, refuse};
+use super::answer::{Ack, Outcome};
 use super::batch::{Batch, Proof};
-use super::fence;
+use super::fence::{self, LANE_MARK, RESCUE_MARK, RESCUE_MARKS};
 use super::gate::{Gate, Inside};
 use super::known::{Known, release};
 use super::queue::{Queue, Work};
 use super::service::lock;
-use super::writer::{Clock, Committer, Counts, Crowd, RETRY_S, Writer, put_back, settle};
+use super::writer::{Clock, Committer, Counts, Crowd, Writer, not_stored, put_back, settle};
 use crate::database::{AsyncDatabase, Connect, DatabaseError, Statement};
 use crate::store::Store;
 
 /// After so long an event loop may try once more to open its connection.
 const OPEN_PAUSE: Duration = Duration::from_secs(6);
-/// Marks of the lanes' connections, behind those of the writers, and of the rescuers'.
-const LANE_MARK: usize = 128;
-const RESCUE_MARK: usize = 192;
-const RESCUE_MARKS: usize = 64;
 
 /// What an event loop is to do beside its other things.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -241,9 +237,7 @@ impl Lost {
             return lanes.stored(work, outcome, inside, count);
         };
         release(&mut work, &*lanes.store, (lanes.clock)(), |_| true);
-        let detail = format!("the record cannot be stored now: {error}");
-        let refusal = Refusal::Busy { detail, retry_after_s: RETRY_S };
-        let refused = refuse(refusal, Some(work.usage.clone()));
+        let refused = not_stored(&work, &error);
         lanes.finish(work, refused, inside);
     }
 }

@@ -16,7 +16,7 @@ use super::gate::Gate;
 use super::known::{Known, release};
 use super::org::Org;
 use super::queue::{Group, Queue, Work};
-use super::service::lock;
+use super::service::{busy, lock};
 use crate::database::{Connect, Database, DatabaseError, Statement};
 use crate::store::Store;
 
@@ -26,8 +26,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Where a group fails as a whole, its requests are tried one by one; each so often if somebody
 /// else's rows are in the way.
 const TRIES_MAX: usize = 5;
-/// Seconds after which a client that was refused shall try again.
-pub(super) const RETRY_S: i64 = 1;
 
 /// Tells the time, in milliseconds since 1970.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -462,12 +460,17 @@ impl Writer {
         tracing::warn!("quota: {} requests are not stored: {error}", works.len());
         let turn_away = |mut work: Work| {
             release(&mut work, &*self.store, (self.clock)(), |_| true);
-            let usage = Some(work.usage.clone());
-            let detail = format!("the record cannot be stored now: {error}");
-            (work, refuse(Refusal::Busy { detail, retry_after_s: RETRY_S }, usage))
+            let refused = not_stored(&work, error);
+            (work, refused)
         };
         works.into_iter().map(turn_away).collect()
     }
+}
+
+/// What a request is told that the database does not take now.
+pub(super) fn not_stored(work: &Work, error: &DatabaseError) -> Outcome {
+    let detail = format!("the record cannot be stored now: {error}");
+    refuse(busy(detail), Some(work.usage.clone()))
 }
 
 /// When the last of them has waited long enough.
@@ -517,7 +520,7 @@ pub fn refuse_overdue(queue: &Queue<Work>, store: &dyn Store, now_ms: i64) {
         release(&mut work, store, now_ms, |_| true);
         let usage = Some(work.usage.clone());
         let detail = "the database has not answered in time".to_string();
-        (work.done)(refuse(Refusal::Busy { detail, retry_after_s: RETRY_S }, usage));
+        (work.done)(refuse(busy(detail), usage));
     }
 }
 
